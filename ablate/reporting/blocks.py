@@ -37,7 +37,11 @@ class Column:
 
 
 def columns(*names: str) -> tuple[Column, ...]:
-    """Columns by their headings; one that ends in a colon holds numbers, as in Markdown's `---:`."""
+    """Columns by their headings; one that ends in a colon holds numbers, as in Markdown's `---:`.
+
+    >>> columns("Arm", "Loss:")
+    (Column(name='Arm', numeric=False), Column(name='Loss', numeric=True))
+    """
     return tuple(Column(name.removesuffix(":"), name.endswith(":")) for name in names)
 
 
@@ -60,6 +64,7 @@ class Table:
 
     def __post_init__(self) -> None:
         for row in self.rows:
+            # A short row would move cells under other headings, in every format alike.
             assert len(row) == len(self.columns), (self.caption, row)
 
 

@@ -43,6 +43,8 @@ class Catalogued(Generic[Row]):
     def of(self, rows: Iterable[Row], *, further: Mapping[str, Cell[Row]] | None = None, **values: object) -> Table:
         """The table of some rows; `further` are columns that depend on the study, `values` go into caption and note."""
         listed, cells_of = list(rows), {**self.cells, **(further or {})}
+        # Every cell is made, also of columns that are then left out: whether one is shown depends on its
+        # cells.
         cells = [{heading: cell(row) for heading, cell in cells_of.items()} for row in listed]
         shown = [
             heading
@@ -54,6 +56,7 @@ class Catalogued(Generic[Row]):
             columns(*shown),
             tuple(tuple(row[heading] for heading in shown) for row in cells),
             phrase(f"tables.{self.name}_note", **values) if self.note else "",
+            # By place: two rows may be equal.
             marked=frozenset(at for at, row in enumerate(listed) if self.marked is not None and self.marked(row)),
             **self.shape,
         )

@@ -55,7 +55,9 @@ def draw(make: Callable[[], Any]) -> str:
     """The chart that a function composes, as SVG text."""
     # Altair checks each part of a chart against its schema, which takes longer than to draw it. The tests have done so.
     with debug_mode(False):
+        # A control character would end the process: see `_seen`.
         drawn = _seen(make().to_dict(validate=False))
+    # The renderer carries several versions of vega-lite; the chart was composed for one of them.
     svg: str = vl_convert.vegalite_to_svg(drawn, vl_version="_".join(alt.SCHEMA_VERSION.split(".")[:2]))
     return svg
 
@@ -72,6 +74,7 @@ def _seen(part: Any) -> Any:
 def paired(view: FindingView, left: str, right: str) -> alt.LayerChart:
     """One line for each seed, from the claim's right side to its left side."""
     pairs = view.finding.pairs
+    # Long format, two rows a seed: vega draws a line for each `detail`.
     data, ends = [], []
     for pair in pairs:
         way = "falls" if pair.difference < 0 else "rises" if pair.difference > 0 else "level"
@@ -81,7 +84,10 @@ def paired(view: FindingView, left: str, right: str) -> alt.LayerChart:
         ]
         ends += [pair.left, pair.right]
     low, high = padded(ends)
+    # A label needs a thirteenth of the height (260 px at 11 px a letter); more seeds than that overlap
+    # however they are moved.
     places = spread([pair.left for pair in pairs], (high - low) / 13) if len(pairs) <= MOST_SEED_LABELS else []
+    # Labels that were moved apart may lie beyond the values.
     low, high = padded([*ends, *places])
     x = quantity(
         alt.X,
@@ -100,6 +106,7 @@ def paired(view: FindingView, left: str, right: str) -> alt.LayerChart:
     )
     title = estimates.with_unit(view.metric, view.unit)
     y = quantity(alt.Y, "value", (low, high), zero=False, title=title, tickCount=5, titleLimit=220)
+    # Colour and dash say the same: one of the two is lost in grey print.
     ways = ["falls", "rises", "level"]
     colour = alt.Color("way:N", legend=None, scale=alt.Scale(domain=ways, range=[BLUE, VERMILLION, GREY]))
     dash = alt.StrokeDash("way:N", legend=None, scale=alt.Scale(domain=ways, range=[[1, 0], [5, 3], [1, 2]]))
@@ -125,6 +132,7 @@ def power(
     least: Sequence[tuple[int, float]], adopting: Sequence[tuple[int, float]], *, registered: int
 ) -> alt.LayerChart:
     """Chance of success by number of seeds: solid in closed form, dashed by simulation of the rule."""
+    # From zero seeds on: how fast power rises is what the chart is looked at for.
     last = max(n for n, _ in [*least, *adopting])
     x = quantity(alt.X, "n", (0, last), title=phrase("charts.seeds"), tickCount=6, format="d")
     y = quantity(alt.Y, "share", (0, 1), title=phrase("charts.chance"), tickCount=5, format=".0%")
@@ -157,6 +165,7 @@ class Extent:
 
 def extent(title: str, values: Sequence[float], **how: Any) -> Extent:
     """The range of an axis that holds these values, logarithmic where they are of one sign and far apart."""
+    # A difference has its zero to be seen from; it is never drawn on logarithms.
     wide = min(values) > 0.0 and max(values) > WIDE * min(values) and not how.get("signed")
     return Extent(title, (min(values) / 1.1, max(values) * 1.1) if wide else padded(values), logarithmic=wide, **how)
 
@@ -182,12 +191,16 @@ def lines(
     what a source has for an arm, as places and values.
     """
     first, last = x.domain
+    # Axes. Names of lines stand within the range of x, to the right of where lines end.
     room = (first, last + NAME_SHARE * (last - first))
     x_axis: dict[str, Any] = {"values": round_ticks(first, last)}
     if x.ticks:
+        # vega evaluates labelExpr as JavaScript: a JSON object, indexed by the tick as a string, which
+        # `:g` writes as JavaScript does.
         labels = json.dumps({f"{place:g}": label for place, label in x.ticks.items()})
         x_axis = {"values": [*x.ticks], "labelExpr": f"{labels}[datum.value]"}
     x_channel = quantity(alt.X, "x", room, zero=False, title=x.title, grid=False, titleLimit=240, **x_axis)
+    # Neither rounded nor forced to zero: no loss starts there, and `extent` has chosen the range.
     y_scale = alt.Scale(domain=list(y.domain), type="log" if y.logarithmic else "linear", nice=False, zero=False)
     y_axis: dict[str, Any] = {"labelExpr": SIGNED if y.signed else PLAIN}
     if y.logarithmic:
@@ -217,11 +230,13 @@ def lines(
                 text=level[1], align="left", baseline="bottom", dx=3, dy=-3, color=RUST, fontSize=11
             ).encode(x=alt.value(0)),
         ]
+    # Each arm: the range of its runs, its line, and marks where places are few.
     named_ends = []
     for arm, colour, dash, shape in _styles([*dict.fromkeys(frame["arm"])], baseline):
         part = frame[frame["arm"] == arm]
         rows = [{name: float(row[name]) for name in ("x", "mean", "low", "high")} for _, row in part.iterrows()]
         base = alt.Chart(inline(rows))
+        # The range of one run is the run.
         if part["n"].max() > 1:
             drawn = (
                 base.mark_area(color=colour, opacity=0.14) if band else base.mark_rule(color=colour, strokeWidth=1.2)
@@ -231,6 +246,7 @@ def lines(
         if not band:
             points = base.mark_point(color=colour, shape=shape, filled=True, size=30, opacity=1)
             layers.append(points.encode(x=x_channel, y=at("mean")))
+        # Rows are in order of x, so the last one is where the line ends.
         named_ends.append((rows[-1]["x"], rows[-1]["mean"], arm, colour))
         if theirs := (published or {}).get(arm):
             values = alt.Chart(inline([{"x": place, "mean": value} for place, value in theirs]))
@@ -249,12 +265,20 @@ def lines(
 
 
 def round_ticks(first: float, last: float, count: int = 4) -> list[float]:
-    """About so many places of a range at even distances of 1, 2 or 5 times a power of ten; none beyond its ends."""
+    """About so many places of a range at even distances of 1, 2 or 5 times a power of ten; none beyond its ends.
+
+    >>> round_ticks(0, 120), round_ticks(0.05, 0.33)
+    ([0.0, 50.0, 100.0], [0.1, 0.2, 0.3])
+    """
     if last <= first:
         return [first]
+    # Heckbert's nice numbers (1990): the least of 1, 2, 5 times a power of ten that is not below the even
+    # distance.
     raw = (last - first) / count
     power = 10.0 ** floor(log10(raw))
+    # 0.3 / 0.1 is 2.9999999999999996: without a tolerance the last tick would be lost.
     step = next(many * power for many in (1, 2, 5, 10) if many * power >= raw * (1 - 1e-9))
+    # 3 * 0.1 is 0.30000000000000004, and a label would show it.
     return [round(at * step, 12) for at in range(ceil(first / step - 1e-9), floor(last / step + 1e-9) + 1)]
 
 
@@ -275,7 +299,11 @@ def log_ticks(first: float, last: float, count: int = 6) -> list[float]:
 
 
 def shared(arms: Sequence[str], baseline: str) -> list[list[str]]:
-    """The arms of each panel: the baseline, and a few others."""
+    """The arms of each panel: the baseline, and a few others.
+
+    >>> shared(["none", "a", "b", "c", "d"], baseline="none")
+    [['none', 'a', 'b', 'c'], ['none', 'd']]
+    """
     others = [arm for arm in arms if arm != baseline]
     first = [baseline] * (baseline in arms)
     return [[*first, *others[at : at + MOST_LINES]] for at in range(0, max(1, len(others)), MOST_LINES)]
@@ -298,6 +326,7 @@ def _names(
 
     `room` is what a name takes of the range of x: names of lines that end farther apart do not meet.
     """
+    # Distances are those of the eye: on a logarithmic axis, of logarithms.
     on, back = (log, exp) if y.logarithmic else (float, float)
     low, high = map(on, y.domain)
     names = [wrap(name, NAME_LETTERS, break_long_words=False) for _, _, name, _ in ends]
@@ -335,7 +364,13 @@ def _names(
 
 
 def spread(values: Sequence[float], gap: float) -> list[float]:
-    """Places for labels, in the order given: near their values, and at least `gap` apart."""
+    """Places for labels, in the order given: near their values, and at least `gap` apart.
+
+    >>> spread([1.0, 1.1, 5.0], gap=1.0)
+    [0.55, 1.55, 5.0]
+    """
+    # Clusters are pooled as adjacent violators are in isotonic regression: two that overlap become one,
+    # centred on the mean of its members, which may then overlap the one below.
     order = sorted(range(len(values)), key=lambda at: values[at])
     clusters: list[tuple[float, list[int]]] = []  # (centre, members), merged until none overlap
     for at in order:
@@ -360,8 +395,13 @@ def quantity(channel: Any, field: str, ends: Sequence[float], *, zero: bool | No
 
 
 def padded(ends: Sequence[float]) -> tuple[float, float]:
-    """A range that holds all of these, and a little more."""
+    """A range that holds all of these, and a little more.
+
+    >>> padded([0.0, 1.0])
+    (-0.06, 1.06)
+    """
     low, high = min(ends), max(ends)
+    # Equal values would give a range of no width, which has no scale.
     margin = (high - low) * 0.06 or max(abs(high) * 0.01, 1e-6)
     return low - margin, high + margin
 
@@ -403,6 +443,8 @@ def forest(views: Sequence[FindingView], *, wide: bool, named_only: bool = False
     and what is too small to matter. Exploratory claims are grey: no verdict rests on them.
 
     `named_only` writes no number: many claims, a low row each, for a paper whose table has the numbers."""
+    # Width, the plot's left and right edge, height of a row, in px. On a broad page words stand on both
+    # sides of the plot; on a phone above and below it, so a row is higher.
     width, plot, row_height = (880, (250, 620), 50) if wide else (PANEL_WIDTH, (12, PANEL_WIDTH - 12), 78)
     if named_only:
         width, plot, row_height = 620, (230, 540), 22
@@ -423,14 +465,17 @@ def forest(views: Sequence[FindingView], *, wide: bool, named_only: bool = False
     def x(field: str) -> alt.X:
         return alt.X(f"{field}:Q", scale=x_scale, axis=axis)
 
+    # Vega counts upwards; the first claim is on top.
     y_scale = alt.Scale(domain=[-0.5, len(rows) - 0.5], reverse=True, nice=False, zero=False)
 
     def y(field: str = "row") -> alt.Y:
         return alt.Y(f"{field}:Q", scale=y_scale, axis=None)
 
     base = alt.Chart(inline(rows))
+    # A claim without an estimate keeps its row and words, and has no mark.
     measured = base.transform_filter("isValid(datum.difference)")
     layers = [
+        # Behind all else: differences too small to matter, of a claim that has a margin.
         base.transform_filter("datum.zone_high > datum.zone_low")
         .mark_rect(color=PALE)
         .encode(x=x("zone_low"), x2=alt.X2("zone_high:Q"), y=y("zone_top"), y2=alt.Y2("zone_bottom:Q")),
@@ -510,6 +555,7 @@ def _forest_row(place: int, view: FindingView, low: float, high: float, half: fl
     if view.estimate is None:
         return row
     row["difference"] = view.difference_value
+    # JSON has no infinity: an open end reaches the edge of the plot.
     row["low"] = low if bounds is None or bounds.low is None else bounds.low
     row["high"] = high if bounds is None or bounds.high is None else bounds.high
     return row
@@ -519,6 +565,7 @@ def forest_domain(views: Sequence[FindingView]) -> tuple[float, float]:
     """A range that holds zero, the margins, and every difference with its interval."""
     ends = [0.0]
     for view in views:
+        # Both margins, also of a one-sided claim: the shaded zone is symmetric about zero.
         ends += [view.finding.smallest, -view.finding.smallest]
         if view.difference_value is not None:
             ends.append(view.difference_value)

@@ -28,7 +28,11 @@ Series = Mapping[tuple[str, int], "pd.Series[float]"]
 
 
 def better_in(better: Better, differences: Iterable[float]) -> tuple[Better, int]:
-    """In how many of the pairs the left side is better, and which way that is; lower, where a metric has no better."""
+    """In how many of the pairs the left side is better, and which way that is; lower, where a metric has no better.
+
+    >>> better_in("lower", [-0.2, -0.1, 0.05])
+    ('lower', 2)
+    """
     way: Better = "higher" if better == "higher" else "lower"
     return way, sum(difference > 0 if way == "higher" else difference < 0 for difference in differences)
 
@@ -56,6 +60,7 @@ def summarise(evidence: Evidence, metric: str, arms: Sequence[str]) -> tuple[Arm
     for arm in arms:
         values = [value for (variant, _), value in sorted(final.items()) if variant == arm]
         if values:
+            # Divided by n - 1: the seeds are a sample.
             spread = stdev(values) if len(values) > 1 else None
             summaries.append(ArmSummary(arm=arm, n=len(values), mean=fmean(values), sd=spread))
     return tuple(summaries)
@@ -72,6 +77,7 @@ def differences_by_step(evidence: Evidence, metric: str, arms: Sequence[str], ba
     gaps: dict[tuple[str, int], pd.Series[float]] = {}
     for (arm, seed), line in recorded.items():
         if arm != baseline and (baseline, seed) in recorded:
+            # pandas aligns by step; a step that only one of the two recorded gives no difference.
             gaps[arm, seed] = (line - recorded[baseline, seed]).dropna()
     return _over_runs(gaps, [arm for arm in arms if arm != baseline])
 
@@ -85,6 +91,7 @@ def at_end(evidence: Evidence, places: Mapping[str, float], arms: Sequence[str])
             values = [value for (variant, _), value in sorted(final.items()) if variant == arm]
             if values:
                 rows.append((arm, float(place), fmean(values), min(values), max(values), len(values)))
+    # In the order of the study, which is that of colours; along x, so that a line does not turn back.
     rows.sort(key=lambda row: (arms.index(row[0]), row[1]))
     return pd.DataFrame(rows, columns=list(LINES))
 
@@ -105,6 +112,7 @@ def _numbered(evidence: Evidence, number: Callable[[str], int | None]) -> dict[s
         at = number(metric)
         if at is not None:
             families.setdefault(metric.rpartition("_")[0], {})[metric] = float(at)
+    # One block is a number, and no curve over blocks.
     return {stem: members for stem, members in families.items() if len(members) > 1}
 
 
@@ -119,12 +127,15 @@ def _over_runs(lines: Series, arms: Sequence[str]) -> pd.DataFrame:
     parts = []
     for arm in arms:
         runs = {seed: line for (name, seed), line in lines.items() if name == arm}
+        # Rows are steps, columns seeds: a step that any run lacks is dropped, or the mean would jump there.
         table = pd.DataFrame(runs).sort_index().dropna()
         if len(table):
             parts.append(_thinned(arm, table))
     frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(LINES))
+    # One evaluation is a value, and no curve.
     if frame["x"].nunique() < 2:
         frame = frame.iloc[:0]
+    # The caption says how many evaluations a point stands for.
     frame.attrs["thinned"] = max((_bucket(len(line)) for line in lines.values()), default=1)
     return frame
 
@@ -138,6 +149,7 @@ def _thinned(arm: str, table: pd.DataFrame) -> pd.DataFrame:
     """One arm's runs as columns -> its line. A point that stands for several evaluations has the mean of its first, and
     the lowest and highest value of all of them: spikes survive. The last evaluation is always a point."""
     size, last = _bucket(len(table)), len(table) - 1
+    # `reduceat` reduces from each start up to the next, so the last evaluation has a group of its own.
     starts = np.unique([*range(0, len(table), size), last])
     low, high = table.min(axis=1).to_numpy(), table.max(axis=1).to_numpy()
     return pd.DataFrame(

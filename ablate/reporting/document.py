@@ -86,7 +86,9 @@ class Document:
 def compose(context: ReportContext) -> Document:
     """The document of a decision."""
     promised = context.registration.sha256
+    # A decision next to another registration would show promises that nobody made.
     assert context.decision.registration == promised, (context.decision.registration, promised)
+    # From here on names for people; the ledger, verdict.json and CSV have ids.
     context = replace(context, decision=context.decision.labelled(context.study.labels))
     sections = (
         findings_section(context),
@@ -114,10 +116,12 @@ def compose(context: ReportContext) -> Document:
 def banner_of(decision: Decision, registration: Registration) -> Banner:
     """Status, verdict and what it rests on, in words."""
     headline = headline_of(decision, registration)
+    # A note forbids nothing and deviates from nothing; it stands with the checks.
     failed = [check for check in in_order(decision.checks) if not check.passed and check.severity != "note"]
     inadmissible, deviates = decision.status == "inadmissible", with_deviations(decision)
     word, verdict = phrase("first_screen.status", decision.status), decision.verdict or headline.verdict
     if deviates and decision.status == "inconclusive":
+        # In the line of the verdict: who quotes one quotes the other.
         verdict += f", {deviates}"
     elif deviates:
         word += f" {deviates}"
@@ -127,6 +131,7 @@ def banner_of(decision: Decision, registration: Registration) -> Banner:
         phrase("first_screen.without_verdict") if inadmissible else verdict,
         () if inadmissible else tuple(f"{_begun(clause, decision)}." for clause in headline.clauses),
         tuple(
+            # A study that waits for runs has no fault: what it waits for is said without the name of a check.
             check.found if not inadmissible and check.name in WAITING else phrase("first_screen.reason", check)
             for check in failed
         ),
@@ -155,6 +160,7 @@ def _findings(decision: Decision, registration: Registration) -> Iterator[Block]
     views = views_of(decision.findings, registration.study)
     if not views:
         if decision.status == "inadmissible":
+            # Outcomes exist and are kept back; the reader is told so.
             yield Paragraph(phrase("first_screen.no_contrast", decision.look is not None and not decision.look.last))
         return
     together = Shared(views)
@@ -231,6 +237,7 @@ def opening_blocks(decision: Decision, registration: Registration) -> Iterator[B
         yield forest_figure(views)
     if views:
         yield Paragraph(trust_line(decision, study), "trust")
+        # Advice for a later study, where this one's trainer stated nothing that could be compared.
         passed = {check.name: check.passed for check in decision.checks}
         if passed.get(PROMISED) is False and STATED not in passed:
             yield Paragraph(phrase("first_screen.compare_pairs"), "aside")
@@ -249,10 +256,13 @@ def trust_line(decision: Decision, study: Study) -> str:
     failed_by_word: dict[str, list[str]] = {}
     as_stated = False
     for word, names in TRUST.items():
+        # Checks that do not apply were not made: without dropout there is no check of its masks.
         made = [check for check in decision.checks if check.name in names]
         failed = [check.name for check in made if not check.passed]
+        # One arm, or arms without pairs: there is nothing to match, and the word is not given for free.
         if word == "matched" and (len(study.arms) == 1 or not study.paired) and (failed or not made):
             continue
+        # What a user's trainer states was compared; the rest stays its promise, and the word says so.
         if failed == [PROMISED] and any(check.name == STATED for check in made):
             as_stated, failed = True, []
         if failed:
@@ -260,6 +270,7 @@ def trust_line(decision: Decision, study: Study) -> str:
         else:
             (held if made else unchecked).append(word)
     again = recompute(study, decision.findings, decision.look)
+    # Not given where every finding is one that the other library cannot compute.
     covered = bool(again.numbers) and len(again.not_covered) < len(decision.findings)
     return phrase(
         "first_screen.trust",

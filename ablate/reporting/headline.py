@@ -41,6 +41,7 @@ class Headline:
 
 def headline_of(decision: Decision, registration: Registration) -> Headline:
     """The headline of a decision."""
+    # Without a verdict: why there is none.
     if decision.status == "unfinished":
         ended, _, rest = decision.because.partition("; ")
         return Headline(ended, (rest.rstrip("."),) if rest else ())
@@ -66,11 +67,13 @@ def _decisive(decision: Decision, study: Study) -> tuple[list[Finding], list[Sta
     by_arm = {arm.variant: arm for arm in decision.stability}
     outcomes = {name: finding.outcome for name, finding in by_name.items()}
     stable = {name: arm.stable for name, arm in by_arm.items()}
+    # Of a line with `or`, only what was true of it; of the default, what made each earlier line fail.
     questions = study.rule.decided_by(decision.line or 0, outcomes, stable)
     findings = [
         by_name[name] for name in dict.fromkeys(question.name for question in questions if question.state != "stable")
     ]
     undecided = [finding for finding in findings if finding.outcome == "inconclusive"]
+    # Of an undecided study the news is what is open, not what was decided on the way.
     if decision.verdict == UNDECIDED and undecided:
         return undecided, []
     return findings, [
@@ -90,6 +93,8 @@ def later_study(decision: Decision, registration: Registration) -> str:
     if decision.status != "inconclusive":
         return ""
     study = registration.study
+    # Power is that at the registered effect with the SD that came, never that at the observed effect, which
+    # restates p (Hoenig and Heisey 2001).
     undecided = [finding.hypothesis for finding in decision.findings if finding.outcome == "inconclusive"]
     looked = {
         hindsight.hypothesis: hindsight
@@ -102,6 +107,7 @@ def later_study(decision: Decision, registration: Registration) -> str:
         if hindsight.more_seeds is not None
     }
     beyond = next((name for name, hindsight in looked.items() if hindsight.beyond_reach), "")
+    # One claim sets the plan: one that no number of seeds decides, else the one that needs most.
     named = beyond or (max(seeds, key=seeds.__getitem__) if seeds else "")
     where = ""
     if named:

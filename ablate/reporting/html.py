@@ -37,6 +37,7 @@ def page(document: Document) -> str:
     def draw(panel: Panel) -> Markup:
         return inline_svg(charts.draw(panel.make), words=panel.words, prefix=f"figure{next(drawn)}")
 
+    # Of inadmissible evidence the checks that failed are what there is to read.
     opened = OPENED if document.banner.status != "inadmissible" else (*OPENED, "checks", "deviations")
     return template.render(document=document, draw=draw, opened=opened)
 
@@ -46,6 +47,8 @@ def first_screen(document: Document) -> str:
 
     It has its own ground and ink, for light and dark pages, and no script.
     """
+    # Two first screens may stand in one notebook, and the same decision must give the same bytes: so
+    # ids come neither from a counter nor from a random number.
     mark = sha256_bytes(repr((document.study, document.banner)).encode())[:8]
 
     drawn = iter(range(10_000))
@@ -62,7 +65,9 @@ def inline_svg(svg: str, *, words: str, prefix: str) -> Markup:
     assert opening is not None, svg[:200]
     width, height, box = opening.groups()
     # Parts of a picture have no role of their own: one without a name is a fault to a screen reader.
+    # Escaped before ids are written, which hold nothing of the study.
     plain = _ROLE.sub(r"\1", visible(svg[opening.end() :], lines=True))
+    # Each SVG counts its clips and gradients from 0: in one page the second would use those of the first.
     body = _IDENTIFIER.sub(
         lambda match: f'id="{prefix}-{match[1]}"' if match[1] else f"url(#{prefix}-{match[2]})", plain
     )

@@ -25,6 +25,7 @@ def page(document: Document) -> str:
 
 
 def _banner(banner: Banner, study: str) -> str:
+    # A list within a quotation needs an empty line of the quotation before it.
     failed = [">", *[f"> - {escape(reason)}" for reason in banner.failed]] if banner.failed else []
     reasons = [part for reason in banner.reasons for part in (">", f"> {escape(reason)}")]
     lines = [f"> **{escape(banner.word)}: {escape(banner.headline)}**", *failed, *reasons]
@@ -46,6 +47,7 @@ def _block(block: Block) -> str:
         case Table():
             return _table(block)
         case Figure(characters=lines) if lines:
+            # Within a fence nothing is escaped; a run of backticks would end it.
             drawn = "\n".join(visible(line).replace("`", "'") for line in lines)
             return f"```text\n{drawn}\n```\n\n{escape(block.caption)}".rstrip()
         case Figure():
@@ -60,6 +62,7 @@ def _table(table: Table) -> str:
     rows = []
     for at, row in enumerate(table.rows):
         cells = [escape(cell) for cell in row]
+        # Bold stands for the page's colour; of an empty cell the asterisks would be shown.
         if at in table.marked:
             cells = [f"**{cell}**" if cell else cell for cell in cells]
         rows.append(cells)

@@ -291,6 +291,7 @@ class Cost:
         """The cost and in brackets the difference, or the difference alone; a dash where it is not known."""
         if self.here is None:
             return NONE
+        # Of 100 seconds a decimal is noise; parameters are whole numbers (`least` 0).
         decimals = least if self.here < 100 else 0
         text = words.number(self.here, decimals)
         if self.against is None:
@@ -452,6 +453,7 @@ class HypothesisPlan:
     @property
     def endings(self) -> str:
         """`any outcome`; `supported or inconclusive`."""
+        # Inconclusive is always possible.
         ends = ["supported"] * self.design.can_be_supported + ["refuted"] * self.design.can_be_refuted
         return "any outcome" if len(ends) == 2 else " or ".join([*ends, "inconclusive"])
 
@@ -541,6 +543,7 @@ class ArmRow:
 def _against(row: ArmRow) -> str:
     if row.gap is None:
         return NONE
+    # A gap of parameters confounds a claim about an arm, so it is shown in percent too.
     share = 100 * abs(row.gap) / row.of_baseline if row.of_baseline else 0.0
     percent = f" ({words.number(share, estimates.decimals_for(share))}%)" if share else ""
     return f"{'+' if row.gap > 0 else words.MINUS if row.gap < 0 else ''}{abs(row.gap):,}{percent}"
@@ -573,6 +576,7 @@ ARMS = Catalogued[ArmRow](
 def _spikes(arm: Stability) -> Iterator[str]:
     for seed, steps in sorted(arm.spikes.items()):
         if steps:
+            # Six steps show whether spikes cluster; a run in trouble has hundreds.
             more = f" and {len(steps) - 6} more" if len(steps) > 6 else ""
             yield f"seed {seed}: step {', '.join(map(str, steps[:6]))}{more}"
 
@@ -649,6 +653,7 @@ def _day(at: str | None) -> str:
 def _time_of_runs(study: StudyOverview) -> str:
     if not study.n_timed:
         return NONE
+    # Records of some runs may lie on another machine: a sum without them says so.
     part = "" if study.n_timed == study.n_sealed else f" ({study.n_timed} of {study.n_sealed} runs)"
     return words.duration(study.wall_s) + part
 

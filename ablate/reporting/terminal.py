@@ -41,11 +41,13 @@ def show(console: Console, *sections: Section) -> None:
     """Print sections: a blank line around each table and figure, and between sections."""
     gap = begun = False
     for part in chain.from_iterable(_section(console, section) for section in sections):
+        # Blank lines are asked for from both sides of a table: several become one, and none comes first.
         if part is None:
             gap = begun
             continue
         if gap:
             console.print()
+        # Text is broken already; rich would break it once more, within a path.
         console.print(part, soft_wrap=isinstance(part, Text))
         gap, begun = False, True
 
@@ -79,6 +81,7 @@ def fit(console: Console, text: str) -> Text:
     try:
         plain.encode(console.encoding)
     except UnicodeEncodeError:
+        # Signs of ours have a spelling in ASCII; letters of a study that have none become question marks.
         plain = plain.translate(_ASCII).encode("ascii", "replace").decode()
     return Text(plain)
 
@@ -109,6 +112,7 @@ def _block(console: Console, block: Block) -> Iterator[RenderableType | None]:
             yield None
         case Figure():
             yield None
+            # A figure that has no form in characters is told in words.
             drawn = block.characters or tuple(panel.words for panel in block.panels)
             yield Text("\n").join(fit(console, line) for line in drawn)
             yield None
@@ -121,8 +125,10 @@ def _table(console: Console, table: Table) -> Grid:
     grid = Grid(box=None, show_header=named, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for at, column in enumerate(table.columns):
         words = [column.name, *(row[at] for row in table.rows)]
+        # Numbers and single words keep to a line; other columns share the room that is left.
         unbroken = column.numeric or all(len(word) <= _SHORT and " " not in word for word in words)
         head = fit(console, column.name)
+        # Folded, not cut: a hash that ends in an ellipsis cannot be copied.
         grid.add_column(head, justify="right" if column.numeric else "left", no_wrap=unbroken, overflow="fold")
     for at, row in enumerate(table.rows):
         cells = [fit(console, cell) for cell in row]

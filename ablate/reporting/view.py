@@ -84,6 +84,7 @@ class FindingView:
     def claim(self) -> Claim:
         """The claim, its metric as the sentence reads it (`validation loss at step 200`)."""
         if self.study is None:
+            # Of a table, or a registration that is gone: the claim as it is written, and no more.
             parsed = parse_claim(self.finding.claim, baseline="")
             return replace(parsed, percent=self.finding.percent, labels=self.labels, better=self.finding.better)
         claim = self.study.claims[self.name]
@@ -195,12 +196,14 @@ class FindingView:
         ]
         size = self._size
         decimals = estimates.decimals_for(min(spans, default=0.0), size)
+        # One digit more than the margin has: 0.05 against 0.0497 must not read as 0.05 against 0.05.
         if self.finding.percent is None:  # a round percentage is no round logarithm
             shown = words.compact(self.finding.smallest)
             margin_digits = len(shown.partition(".")[2]) if "." in shown else 0
             decimals = max(decimals, margin_digits + 1 if self.finding.smallest else 0)
         others = [own, *(estimate.interval for estimate in self.finding.also)]
         most = max(MOST_DECIMALS, estimates.decimals_for(size, size)) if size > 0 else MOST_DECIMALS
+        # Rounding may put an end on the margin, or across it: then more decimals are shown.
         deciding = estimates.apart(min(most, decimals), [self.bounds], self.finding.smallest)
         # An interval that decides nothing may end next to zero, and is no reason to print every number in ten digits.
         of_all = estimates.apart(deciding, others, self.finding.smallest)
@@ -219,6 +222,7 @@ class FindingView:
     def levels(self) -> tuple[float, ...]:
         """Every level that a p of the finding may be compared with: alpha, its shares in the family, the gate's."""
         finding = self.finding
+        # Holm compares the k-th smallest p with alpha / (m - k + 1): any of alpha / 1 to alpha / m.
         gate = () if finding.gate is None or finding.gate.level == 0.0 else (finding.gate.level,)
         return (*(finding.alpha / k for k in range(1, finding.family + 1)), *gate)
 
@@ -342,6 +346,7 @@ class FindingView:
             return 0
         if self.claim.constant is not None or self.claim.trend is not None:
             return 0
+        # The direction is stated two-sided at alpha: both intervals must exclude zero on that side.
         side = _side(self.bounds)
         return side if side == _side(self.finding.simultaneous or estimate.interval) else 0
 
@@ -372,6 +377,7 @@ class FindingView:
             for end in (() if self.bounds is None else (self.bounds.low, self.bounds.high))
             if end is not None
         ]
+        # Decimals anew: a half-width of 0.01 on the logarithm is one of 1.0%.
         wanted = estimates.decimals_for((max(ends) - min(ends)) / 2) if len(ends) == 2 else 1
         marks = (0.0, percent_of(self.finding.smallest), percent_of(-self.finding.smallest))
         kept = next(
@@ -394,6 +400,7 @@ class FindingView:
         write, _ = self._write
         low = f"{words.MINUS}∞" if self.bounds.low is None else write(self.bounds.low)
         high = "∞" if self.bounds.high is None else write(self.bounds.high)
+        # "Lowers by 0.31 to 0.33": the sign is in the verb, so the ends swap and an open one loses its minus.
         return (high, low.replace(f"{words.MINUS}∞", "∞")) if self.sign < 0 else (low, high)
 
     @property
@@ -411,6 +418,7 @@ class FindingView:
         if self.claim.verb == "does_not_worsen" and self.sign != self.claim.direction:
             return "no harm"
         low, high = self.bounds.low, self.bounds.high
+        # Seen from zero: beyond the margin is where even the nearer end is.
         near, far = (low, high) if self.sign > 0 else (high, low)
         if near is not None and abs(near) >= self.finding.smallest:
             return "beyond"
@@ -459,7 +467,9 @@ class FindingView:
         if estimate is None or estimate.items is None:
             return None
         items = estimate.items
+        # Satterthwaite's degrees of freedom are no whole number.
         df = "" if estimate.df is None else f"{estimate.df:.4g}"
+        # What a two-way t counts as its units differs with the estimand: plain, in strata, or exact.
         units = f"{items.n_units - 1:,} over {items.unit}"
         if items.strata is not None and items.df is not None:
             units = f"{items.df:,.4g} over items"
@@ -486,6 +496,7 @@ class FindingView:
         if self.study is not None and isinstance(self.study.stopping, EProcess):
             return []
         smallest = self.finding.smallest
+        # A claim of no change is against both margins (two one-sided tests).
         margins = [self.claim.direction * smallest] if self.claim.direction else [-smallest, smallest]
         return [(words.number((value - margin_at) / estimate.se, 2), words.compact(margin_at)) for margin_at in margins]
 
@@ -502,6 +513,7 @@ class FindingView:
         tested = self.tested_margin
         if tested is None:
             return []
+        # A decided finding states the p that decided it, an undecided one both.
         p_of: dict[Zone, float] = {"at least the margin": tested.p_reached, "short of the margin": tested.p_short}
         shown = shown_zone(self.outcome, tested)
         return [
@@ -531,6 +543,7 @@ class FindingView:
         """Whether the p shown is one-sided where its interval is not: the claim's other side, or a constant."""
         if self.claim.constant is not None:
             return True
+        # A direction is supported two-sided and refuted one-sided.
         plain = not self.claim.verb.startswith("does")
         return self.outcome == "refuted" and self.finding.smallest == 0.0 and plain
 
@@ -570,13 +583,18 @@ def by_scale(views: Iterable[FindingView]) -> list[list[FindingView]]:
     """Findings that can be drawn on one axis; the tasks of a family share one."""
     groups: dict[tuple[str, str, str], list[FindingView]] = {}
     for view in views:
+        # Scale and unit too: log differences are not drawn next to raw ones of the same metric.
         key = (of_all_tasks(view.finding.metric), view.finding.scale, view.finding.unit)
         groups.setdefault(key, []).append(view)
     return list(groups.values())
 
 
 def of_all_tasks(metric: str) -> str:
-    """The metric of all tasks that one of a single task belongs to; any other as it is."""
+    """The metric of all tasks that one of a single task belongs to; any other as it is.
+
+    >>> of_all_tasks("harness/accuracy/agreement"), of_all_tasks("val/loss")
+    ('harness/accuracy', 'val/loss')
+    """
     from prereg.metrics.catalogue import task_of
 
     return metric.removesuffix(f"/{task_of(metric)}")
@@ -605,7 +623,11 @@ def n_of(estimate: Estimate | None, pairs: int) -> str:
 
 
 def percent_of(difference: float) -> float:
-    """A difference of natural logarithms as a change in percent."""
+    """A difference of natural logarithms as a change in percent.
+
+    >>> round(percent_of(-0.05), 3)
+    -4.877
+    """
     return 100.0 * math.expm1(difference)
 
 
@@ -634,6 +656,7 @@ class Shared:
     @property
     def levels(self) -> list[tuple[FindingView, str]]:
         """A view for each kind of interval, and the names of the claims that have it; no name where all have one."""
+        # The kind in words is the key: two intervals that read alike are one entry of the legend.
         kinds: dict[str, list[FindingView]] = {}
         for view in self.views:
             if view.bounds is not None:

@@ -27,6 +27,8 @@ from prereg import text as words
 from prereg.documents.claims import capital
 from prereg.escape import visible
 
+# What is put into a page may begin with a sign of the page: while the page is parsed, such signs of a value are
+# characters of Unicode's private use area.
 _SIGNS = str.maketrans("-![:", "\ue001\ue002\ue003\ue004")
 _READ_BACK = str.maketrans("\ue001\ue002\ue003\ue004", "-![:")
 _TONE = re.compile(r"!(warning|lead|aside|trust)\s+")
@@ -35,8 +37,13 @@ _TONES: dict[str, Tone] = {"warning": "warning", "lead": "lead", "aside": "aside
 
 
 def phrase(name: str, *args: object, **values: object) -> str:
-    """A line of text: `finding.clause` is the macro `clause` of `finding.txt`."""
+    """A line of text: `finding.clause` is the macro `clause` of `finding.txt`.
+
+    >>> phrase("charts.seed", 3)
+    'seed 3'
+    """
     file, _, macro = name.partition(".")
+    # A macro that does not exist is our mistake, and an AttributeError with its name.
     text: str = getattr(_template(file).module, macro)(*args, **values)
     return _plain(text)
 
@@ -70,6 +77,7 @@ def _item(text: str) -> tuple[str, str]:
 
 
 def _plain(text: str) -> str:
+    # Templates break their lines where they like; a sentence is one line.
     return " ".join(text.split()).translate(_READ_BACK)
 
 

@@ -45,7 +45,9 @@ def drawings(document: Document) -> tuple[Drawing, ...]:
 def _named(figures: Sequence[Figure]) -> Iterator[Drawing]:
     taken: set[str] = set()
     for figure in figures:
+        # Names of files on any system: ASCII, lower case, at most 48 letters.
         words = re.sub(r"[^a-z0-9]+", "-", figure.name.lower()).strip("-")[:48].strip("-") or "figure"
+        # Two figures may have one name after that: the second gets a number.
         name = next(stem for n in range(1, len(figures) + 1) if (stem := words + f"-{n}" * (n > 1)) not in taken)
         taken.add(name)
         shapes = [panel.shape for panel in figure.panels]
@@ -82,6 +84,7 @@ def printable(spec: dict[str, Any], title: str) -> dict[str, Any]:
     config = spec.get("config", {})
     ink = {"labelColor": "#000000", "titleColor": "#000000", "domainColor": "#444444", "tickColor": "#444444"}
     made = spec | {"background": "white", "config": config | {"axis": config.get("axis", {}) | ink}}
+    # vega breaks no title by itself and lets it run over the edge.
     lines = wrap(visible(title), max(20, int(spec["width"] / _LETTER)))
     if not lines:
         return made
@@ -97,6 +100,7 @@ def chart(drawing: Drawing, *, warning: str = "") -> alt.LayerChart:
     made: alt.LayerChart = drawing.panel.make()
     width = max(20, int(float(made.width) / _LETTER))
     title = wrap(visible(drawing.panel.title or drawing.figure.name), width)
+    # Letters of the subtitle are smaller, so a tenth more of them fit.
     below = [line for text in (warning, drawing.figure.caption) for line in wrap(visible(text), int(width * 1.1))]
     made.title = alt.TitleParams(
         text=title,

@@ -262,6 +262,7 @@ def _values(context: ReportContext) -> Iterator[Row]:
 def _tests(context: ReportContext) -> Iterator[Row]:
     for finding in context.decision.findings:
         for estimate in filter(None, (finding.estimate, *finding.also)):
+            # Of each test its own interval; that which decided is in findings.csv.
             low, high, level, _ = _bounds(estimate.interval)
             yield (
                 finding.hypothesis,
@@ -325,6 +326,7 @@ def _field(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
+    # `repr` of a float is the shortest text that reads back as the same double.
     return repr(value) if isinstance(value, float) else visible(str(value))
 
 

@@ -112,6 +112,7 @@ def curves_frame(context: ReportContext, metric: str | None) -> pd.DataFrame:
 def runs_frame(context: ReportContext) -> pd.DataFrame:
     """A row for each run that was sealed, in the order of the plan, with its final values."""
     finals = {metric: context.evidence.final(metric) for metric in metrics_of(context)}
+    # A metric that nobody recorded has no column, rather than one of NaN.
     finals = {metric: values for metric, values in finals.items() if values}
     by_cell = {run.cell: run for run in context.evidence.runs}
     own = (context.decision.study, context.decision.status)
@@ -127,4 +128,5 @@ def _frame(columns: Iterable[str], rows: Iterable[Sequence[object]], *, numbers:
     names = list(columns)
     data: list[Any] = list(rows)
     frame = pd.DataFrame(data, columns=names)
+    # A column of None would be of type object, and arithmetic on it would fail far from here.
     return frame.astype(dict.fromkeys([name for name in names if name in {*_NUMBERS, *numbers}], float))

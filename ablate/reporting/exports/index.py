@@ -61,6 +61,7 @@ def effects_table(studies: Sequence[StudyOverview]) -> Table:
 def _effects(overview: StudyOverview) -> Iterator[EffectRow]:
     decision, study = overview.decision, None if overview.registration is None else overview.registration.study
     labels = NO_LABELS if study is None else study.labels
+    # Without a verdict no number: a study that was peeked at must not lend one to the index.
     findings = decision.labelled(labels).findings if decision is not None and overview.gives_verdict else ()
     for view in views_of(findings, study):
         yield EffectRow(overview.study, view.label, view.finding.claim_shown, view.outcome, view)
@@ -80,6 +81,7 @@ def _effects(overview: StudyOverview) -> Iterator[EffectRow]:
 def latex_index(document: Document, studies: Sequence[StudyOverview]) -> dict[str, str]:
     """The index as a page that compiles by itself, and its table of effects as a part for a paper."""
     names = {row[1] for row in effects_table(studies).rows}
+    # Names of hypotheses and metrics are set in typewriter, in the cells too.
     metrics = {f.metric for study in studies if study.decision is not None for f in study.decision.findings}
     style = Style(frozenset(names | metrics))
     page = Style(style.names, LINE_OF_PAGE)

@@ -79,6 +79,7 @@ class Style:
     @cached_property
     def _marked(self) -> re.Pattern[str]:
         """Code, hashes, cited works and names; the longest first: one may begin another."""
+        # A word of letters alone needs no typewriter; with a sign in it, it is a name.
         special = sorted((name for name in self.names if not name.isalpha()), key=len, reverse=True)
         names = [rf"(?<![\w/.-]){re.escape(name)}(?![\w/-])" for name in special]
         works = [re.escape(words) for words in sorted(self._cited, key=len, reverse=True)]
@@ -86,18 +87,24 @@ class Style:
 
 
 def breakable(escaped: str, long: int = _LONG, longest: int = _LONGEST) -> str:
-    """LaTeX in which long words have places to break."""
+    """LaTeX in which long words have places to break.
+
+    >>> breakable("embedding/norm_after_training")
+    'embedding/\\\\allowbreak{}norm_after_training'
+    """
     words = escaped.split(" ")
     return " ".join("".join(_with_breaks(word, long, longest)) if len(word) > long else word for word in words)
 
 
 def _with_breaks(word: str, long: int, longest: int) -> Iterator[str]:
     tokens = _TOKEN.findall(word)
+    # Counted in what is printed: an escape such as \_ is one letter.
     if len(tokens) <= long:
         yield word
         return
     for is_sign, group in groupby(tokens, lambda token: token in _BREAK_AFTER):
         run = list(group)
+        # A run of letters that LaTeX can hyphenate stays whole; of a hash every piece may end a line.
         size = len(run) if is_sign or len(run) <= longest else _PIECE
         yield r"\allowbreak{}".join("".join(run[at : at + size]) for at in range(0, len(run), size))
         yield r"\allowbreak{}" * is_sign
@@ -149,17 +156,25 @@ def block(content: Block, style: Style, files: Mapping[str, Sequence[str]]) -> s
 
 def _heading(title: str, style: Style) -> str:
     """A heading; its bookmark can hold no mathematics and no command."""
+    # hyperref writes headings into bookmarks, where a command is an error.
     set_text, plain = style.text(title), re.sub(r"[^A-Za-z0-9 .,:;()'-]", "", title)
     return set_text if set_text == plain else rf"\texorpdfstring{{{set_text}}}{{{plain}}}"
 
 
 def paragraphs(texts: Sequence[str], style: Style) -> str:
-    """Running text, a paragraph for each."""
+    """Running text, a paragraph for each.
+
+    >>> print(paragraphs(["A share of 5%.", "p = .03"], Style()))
+    A share of 5\\%.
+    <BLANKLINE>
+    \\textit{p} =~.03
+    """
     return "\n\n".join(map(style.text, texts))
 
 
 def float_table(table: Table, style: Style, label: str) -> str:
     """A table that a paper places, with a label; one of many rows breaks over pages where it is."""
+    # A float cannot break over pages: beyond a page it would never be placed.
     if len(table.rows) > MOST_ROWS:
         return long_table(table, style, label)
     size, layout, tied = _layout(table, style)
@@ -276,9 +291,11 @@ def _layout(table: Table, style: Style) -> tuple[str, str, bool]:
     ]
     room = style.line - 2 * _gap(table) * (len(columns) - 1)
     natural = [max(_width(cell, style, bold=bold) for cell, bold in cells) for cells in columns]
+    # First as wide as they are: no column wraps if none has to.
     for size in ("footnotesize",) if table.folded else ("small", "footnotesize"):
         if sum(natural) * _SIZES[size] <= room:
             return size, "@{}" + "".join("r" if column.numeric else "l" for column in table.columns) + "@{}", True
+    # Then the largest letters in which no word runs over its column; intervals break last.
     for size, tied in (("small", True), ("footnotesize", True), ("scriptsize", True), ("scriptsize", False)):
         least = [
             max(_width(word, style, bold=bold) for cell, bold in cells for word in _words(cell, tied))
@@ -306,12 +323,14 @@ def _gap(table: Table) -> int:
 def _shared(natural: Sequence[float], least: Sequence[float], room: float) -> list[float]:
     """Widths that fill the room: none broader than it needs, none narrower than its longest word where that fits."""
     floor = _capped(least, room)
+    # What remains once every column has its longest word goes to those that want more.
     left = room - sum(floor)
     extra = [max(0.0, needed - low) for needed, low in zip(natural, floor, strict=True)]
     # A column of sentences wants much more than one of names; by square roots neither starves.
     roots = [needed**0.5 for needed in extra]
     total = sum(roots) or 1.0
     widths = [low + left * root / total for low, root in zip(floor, roots, strict=True)]
+    # What a column was given beyond its need goes to those that still wrap, in equal parts.
     spare = sum(max(0.0, width - needed) for width, needed in zip(widths, natural, strict=True))
     widths = [min(width, max(needed, low)) for width, needed, low in zip(widths, natural, floor, strict=True)]
     hungry = [needed > width + 1e-9 for needed, width in zip(natural, widths, strict=True)]

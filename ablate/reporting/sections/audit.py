@@ -33,6 +33,8 @@ SEVERITY_ORDER = {"inadmissible": 0, "deviation": 1, "note": 2}
 def pairs_section(context: ReportContext) -> Section:
     """The pairs as they are, how large the arms are, and whether runs of one seed share what they must."""
     study = context.study
+    # A user's trainer states neither parameters nor hashes of batches; what it does state, the checks
+    # compare.
     arms = _arms(context) if study.trainer == "gpt" else None
     blocks: list[Block] = [] if context.withheld else runs_as_pairs(context)
     if blocks and context.unusable:
@@ -47,6 +49,7 @@ def pairs_section(context: ReportContext) -> Section:
         blocks.append(Paragraph(f"{say('sample', study)} {say('pairing', study)}"))
     elif study.trainer == "command":
         blocks.append(Paragraph(phrase("audit.pairs_own")))
+    # Without a hashed pair the columns of what is shared are left out of the table.
     elif arms is None or len(arms.columns) < 4:
         blocks.append(Paragraph(phrase("audit.pairs_unbegun")))
     return Section("pairs", title, tuple(blocks))
@@ -86,6 +89,7 @@ def _matched(context: ReportContext, arm: str) -> tuple[str, ...]:
         for seed in context.study.seeds
         if arm != baseline and (arm, seed) in cells and (baseline, seed) in cells
     ]
+    # Imported runs may have no hashes: they are not counted as unequal.
     hashed = [(mine.must_match, theirs.must_match) for mine, theirs in pairs if mine.must_match and theirs.must_match]
     if not hashed:
         return ()
@@ -96,6 +100,7 @@ def _matched(context: ReportContext, arm: str) -> tuple[str, ...]:
         for name in mine.keys() & theirs.keys()
         if name.startswith(initial)
     ]
+    # A tensor that one arm alone has (an added norm) has no partner: named, and no mismatch.
     alone = sorted({name.removeprefix(initial) for mine, theirs in hashed for name in mine.keys() ^ theirs.keys()})
     equal = {name: sum(mine[name] == theirs[name] for mine, theirs in hashed) for name in ("batches", "dropout")}
     total = len(hashed)
@@ -129,12 +134,14 @@ def checks_section(context: ReportContext) -> Section:
 
 def in_order(checks: Iterable[Check]) -> list[Check]:
     """Failed checks first, the gravest on top."""
+    # Sorting is stable: within a severity the order is that of checks.toml.
     return sorted(checks, key=lambda check: (check.passed, SEVERITY_ORDER[check.severity]))
 
 
 def _stability(context: ReportContext) -> Table | Paragraph:
     """One sentence where every arm is stable over as many runs, else a row for each."""
     stability = context.decision.stability
+    # One sentence needs one bound, which depends on the number of runs.
     if stability and all(arm.stable for arm in stability) and len({arm.runs for arm in stability}) == 1:
         arms = words.listed(context.arm(arm.variant) for arm in stability)
         return Paragraph(phrase("audit.all_stable", arms, stability[0].runs, share_of_bound(stability[0])))
@@ -198,6 +205,7 @@ PROVENANCE: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
 def _provenance(context: ReportContext) -> Facts:
     items = []
     for name, read in PROVENANCE:
+        # Runs of one study may come from several machines or commits: each is named with its share.
         n_by_text = Counter(read(run) for run in context.evidence.runs)
         if text := phrase("audit.over_runs", n_by_text.most_common()):
             items.append((name, text))
@@ -252,6 +260,7 @@ def _amended_fields(context: ReportContext, amendments: tuple[AmendedEntry, ...]
             values = (NONE, NONE)
             if difference is not None:
                 values = (estimates.value(difference.registered), estimates.value(difference.now))
+            # Before any evidence a change costs nothing.
             late = amendment.after_evidence and bool(hypotheses or arms or rule)
             touches = _touches(hypotheses, arms, context, rule=rule) if late else ""
             yield AmendedField(when, amendment.evidence, field, *values, touches)

@@ -46,6 +46,7 @@ def _one_at_a_time(context: ReportContext, components: Components, views: dict[s
     """A row for the arm that all others are compared with, then one for each part."""
     arms, reasons = components.arms(), components.reasons()
     compared_with, *single = arms
+    # The arm that all are compared with is the right side of every claim: any view has its mean.
     against = next((mean for view in views.values() for mean in view.sides[1:]), NONE)
     rows = [
         PartRow(
@@ -58,6 +59,7 @@ def _one_at_a_time(context: ReportContext, components: Components, views: dict[s
             *_costs(context, [compared_with]),
         )
     ]
+    # `arms()` begins with the arm compared with, then has one for each part, in their order.
     for part, arm in zip(components.parts, single, strict=True):
         view = views[part]
         costs = _costs(context, [arm], [compared_with])
@@ -74,6 +76,7 @@ def _main_effects(context: ReportContext, components: Components, views: dict[st
         view, there, absent = views[name], groups[f"with:{name}"], groups[f"without:{name}"]
         costs = _costs(context, there, absent, alone=True)
         rows.append(PartRow(name, "", part.why.strip(), view.finding.n, view, view.sides, *costs))
+    # Of a full factorial each part is in one half of the arms.
     half = len(components.arms()) // 2
     return tables.MAIN_EFFECTS.of(rows, metric=_metric(views), half=half, all=Shared([*views.values()]))
 
@@ -85,6 +88,7 @@ def _interactions(
     for name in names:
         one, other = components.effects()[name]
         view, means = views[name], []
+        # In the order of the columns: neither, the first alone, the second alone, both.
         for has_other, has_one in product((False, True), repeat=2):
             inside = [arm for arm, parts in arms.items() if (one in parts, other in parts) == (has_one, has_other)]
             means.append(_mean_of(context, view, inside))
@@ -140,4 +144,5 @@ def _costs(
 
 def _mean_cost(context: ReportContext, arms: list[str], kind: str) -> float | None:
     costs = [getattr(run, kind) for run in context.evidence.runs if run.status == "done" and run.variant in arms]
+    # A trainer that states no cost states 0: a mean with such zeros would be no cost.
     return fmean(costs) if costs and min(costs) > 0 else None

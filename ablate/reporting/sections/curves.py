@@ -56,6 +56,7 @@ def _claimed(context: ReportContext) -> Iterator[Figure]:
     figures = [figure for metric in claimed_metrics(context) for figure in _by_step(context, metric)]
     if figures:
         panels = tuple(panel for figure in figures for panel in figure.panels)
+        # Claimed metrics share a caption, so they are panels of one figure.
         yield figures[0] if len(figures) == 1 else replace(figures[0], name=phrase("curves.claimed"), panels=panels)
 
 
@@ -70,6 +71,7 @@ def _diagnostics(context: ReportContext) -> Iterator[Block]:
             recorded.append(name)
             figures = [*_by_step(context, name)]
         yield from figures
+        # Asked for and not there is said: an absence must not look like a curve without events.
         if not figures and not summarise(context.evidence, name, list(context.study.arms)):
             yield Paragraph(phrase("curves.not_recorded", name), "warning")
     if recorded and (rows := [*_final(context, recorded)]):
@@ -93,6 +95,7 @@ def _by_step(context: ReportContext, metric: str) -> Iterator[Figure]:
         return
     name, floor = context.metric(metric), context.floors.get(metric)
     ends = evidence.lines(metric)
+    # Where a run diverged its line ends: marked, or the mean would seem to go on over fewer runs.
     stopped = [(run, ends[run.cell]) for run in evidence.runs if run.status == "diverged" and run.cell in ends]
     marks = {
         arm: [
@@ -122,12 +125,14 @@ def _differences(context: ReportContext) -> Iterator[Figure]:
         if frame.empty:
             continue
         name = context.metric(metric)
+        # What was tested is one point of these curves (or a mean over some): the caption says which.
         read_last = all(hypothesis.read == "final" for hypothesis in study.hypotheses.values())
         caption = phrase("curves.differences", name, baseline, study.step_axis, study.step_name, read_last)
         titles = (
             study.step_axis,
             estimates.with_unit(phrase("curves.difference_in", name), words.unit_of(metric, own=study.own_units)),
         )
+        # One zone a panel: of several margins the largest.
         zone = max((_margin(context, arm, metric) for arm in study.arms), default=0.0)
         yield _figure(
             context,
@@ -144,6 +149,7 @@ def _margin(context: ReportContext, arm: str, metric: str) -> float:
     """The margin of a plain claim that compares an arm with the baseline; 0 where there is none."""
     study = context.study
     for name, claim in study.claims.items():
+        # A margin of a mean of arms, or of logarithms, is no margin of this difference.
         plain = dict(claim.left) == {arm: 1.0} and dict(claim.right) == {study.baseline: 1.0}
         if plain and claim.metric == metric and study.hypotheses[name].scale == "raw":
             return study.hypotheses[name].smallest
@@ -187,6 +193,7 @@ def _at_places(
     recorded = {metric: place for metric, place in places.items() if summarise(context.evidence, metric, arms)}
     if len(recorded) < 2:
         return
+    # Places have names and no distances: they stand at 0, 1, 2 ...
     frame = at_end(context.evidence, {metric: float(at) for at, metric in enumerate(recorded)}, arms)
     ticks = {float(at): place for at, place in enumerate(recorded.values())}
     caption_at = phrase("curves.at_places", caption, context.study.step_name)
@@ -290,13 +297,16 @@ def _figure(
         x, y = Extent(titles[0], (0.0, 1.0)), Extent(titles[1], (0.0, 1.0))
     else:
         x = Extent(titles[0], (float(frame["x"].min()), float(frame["x"].max())), ticks or {})
+        # All at one place: a range of no width has no scale.
         x = x if x.domain[0] < x.domain[1] else extent(titles[0], [*frame["x"]])
         y = extent(titles[1], ends, signed=signed)
+    # n differs from place to place where places are metrics: the largest of an arm is stated.
     sizes = frame.groupby("arm", sort=False)["n"].max()
     n = [f"{context.arm(str(arm))} {size}" for arm, size in sizes.items()]
     thinned = int(frame.attrs.get("thinned", 1))
     caption = phrase("curves.caption", caption, thinned, y.logarithmic, n)
     panels = []
+    # Every panel has the scales of all, so that panels can be compared.
     for arms in shared([str(arm) for arm in sizes.index], context.study.baseline):
         part = frame[frame["arm"].isin(arms)]
         last = part.groupby("arm", sort=False).last()

@@ -47,6 +47,7 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
     if design.gate:
         yield phrase("design.gate_term"), phrase("design.gate", design.gate)
     if design.scenarios:
+        # Standard error of a share p of n studies: sqrt(p (1 - p) / n); the largest is stated for all.
         errors = [chance.error for scenario in design.scenarios for chance in scenario.verdicts]
         yield phrase("design.simulated_term"), phrase("design.simulated", design, words.share(max(errors)))
 
@@ -69,6 +70,7 @@ def said_chance(chance: Chance) -> str:
     """A simulated chance with its error; of what no simulated study showed, an upper bound in place of a zero."""
     if chance.at_most is not None:
         return phrase("design.never_met", estimates.upper_bound(chance.at_most))
+    # 0.04% must not be shown as 0.0%.
     places = 2 if chance.share < 0.001 else 1
     return f"{words.number(100 * chance.share, places)}% ±{words.number(100 * chance.error, places)}%"
 
@@ -105,6 +107,7 @@ def power_figure(design: Design) -> Figure | None:
         return None
     chances = "; ".join(f"{words.counted(n, 'seed')}: {words.share(share)}" for n, share in power or adopting)
     chart = partial(power_chart, power, adopting, registered=design.n_seeds)
+    # Of a rule that needs no support there is no least power; the chance of adoption takes its place.
     here = dict(power or adopting).get(design.n_seeds)
     name = phrase("design.power", bool(power), None if here is None else words.share(here), design.n_seeds)
     caption = phrase("design.power_caption", design.n_seeds)
@@ -116,6 +119,7 @@ def text_chart(design: Design) -> list[str]:
     power, adopting = dict(least_power(design)), dict(adopting_by_seeds(design))
     seeds = sorted({*power, *adopting})
     step = 4
+    # Eight columns are the axis and its labels.
     seeds = seeds[: (_WIDTH - 8) // step]
     if not seeds:
         return []
@@ -152,6 +156,7 @@ def looks_shown(context: ReportContext) -> str:
         return phrase("promised_parts.looks_unknown", True)
     before = _before_the_decision(context)
     mine = [entry for entry in before if entry.registration in context.registration.lineage]
+    # Before a run is sealed there is nothing to look at; after damage nothing can be said.
     if not any(isinstance(entry, SealEntry) for entry in mine):
         return phrase("promised_parts.looks_unknown", False)
     shown = _before_the_last(context, before) if context.study.stopping == "fixed" else _of_a_sequence(context, before)

@@ -35,6 +35,7 @@ def findings_section(context: ReportContext) -> Section:
     views = views_of(decision.findings, study)
     together = Shared(views)
     by_name = {view.name: view for view in views}
+    # In the order of the gate, not of the file: level flows along it.
     gated = [by_name[name] for step in study.gate_steps for name in step if by_name and by_name[name].finding.gate]
     also = [(view, estimate) for view in views for estimate in view.finding.also]
     shared = [view for view in views if view.finding.shared is not None]
@@ -58,6 +59,7 @@ def findings_section(context: ReportContext) -> Section:
     )
     if context.withheld:
         return Section("findings", "What was found", made)
+    # Tables by task explain the rows of the findings, so they stand before them.
     at = next(place for place, block in enumerate(made) if isinstance(block, Table))
     return Section("findings", "What was found", (*made[:at], *task_tables(context), *made[at:]))
 
@@ -70,6 +72,7 @@ def _notes(also: Sequence[tuple[FindingView, object]]) -> str:
 
 def _said(context: ReportContext, by_name: dict[str, FindingView]) -> Iterator[tuple[str, str]]:
     """A sentence for each hypothesis, and one for each family per task."""
+    # A clause that the banner has said is not said again.
     above = () if context.unusable else headline_of(context.decision, context.registration).clauses
     for label, name in said_once(context.study).items():
         names = context.study.task_families.get(label)
@@ -87,6 +90,7 @@ def _hindsight(context: ReportContext, by_name: dict[str, FindingView]) -> Itera
     """What an inconclusive finding would take, and how far luck may have carried one: post hoc, it decides nothing."""
     study = context.study
     correct = study.analysis.correct
+    # `look_back` takes the SD from the data and the effect from the registration: no observed power.
     for hindsight in look_back(context.registration, context.decision.findings):
         view = by_name[hindsight.hypothesis]
         text = phrase(
@@ -137,7 +141,9 @@ def pairs_figure(context: ReportContext) -> Figure | None:
 def _panel(views: list[FindingView]) -> Panel:
     view = views[0]
     left, right = (
-        side[1:-1] if side.startswith("(") else side for side in (view.claim.left_side, view.claim.right_side)
+        # A label needs no brackets around a sum of arms.
+        side[1:-1] if side.startswith("(") else side
+        for side in (view.claim.left_side, view.claim.right_side)
     )
     way, count = better_in(view.finding.better, (pair.difference for pair in view.finding.pairs))
     names = words.listed(claim_view.label for claim_view in views)

@@ -34,8 +34,10 @@ def methods_section(context: ReportContext) -> Section:
     controlled."""
     study, look, checks = context.study, context.decision.look, context.decision.checks
     alpha, recomputed = words.compact(study.analysis.alpha), ""
+    # A margin in percent is tested on logarithms, which a reader has to be told.
     percents = [name for name, hypothesis in study.hypotheses.items() if hypothesis.percent is not None]
     if context.decision.findings:
+        # By another library at the time of the report: the numbers in print are those that were compared.
         recomputed = recompute(study, context.decision.findings, look).summary
     made = blocks(
         "methods",
@@ -95,6 +97,7 @@ def _pairs(context: ReportContext) -> str:
     study, look = context.study, context.decision.look
     if not study.paired:
         return f"{say('sample', study)} {say('pairing', study)}"
+    # A study that stopped early has fewer seeds than it planned: both numbers are stated.
     early = look.n_seeds if look is not None and not look.last else None
     drawn = phrase("methods_parts.pairs", len(study.arms), len(study.seeds), early)
     return f"{counted_as(study, drawn)} {_shared(context)}"

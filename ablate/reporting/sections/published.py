@@ -79,11 +79,13 @@ def read_at(evidence: Evidence, metric: str, arm: str, seeds: Sequence[int], ste
     for seed in seeds:
         if seed in recorded:
             values[seed] = recorded[seed]
+        # By definition, and only from the loss of the same run and step; the note counts such values.
         elif seed in losses and losses[seed] < _LARGEST_LOSS:
             values[seed] = math.exp(losses[seed])
             derived.add(seed)
         else:
             lacking[seed] = _why(runs.get(seed), step)
+    # A run that diverged later still had this value: it counts, and is named.
     later = {seed: runs[seed].steps for seed in values if seed in runs and runs[seed].status == "diverged"}
     return ArmAtStep(arm, tuple(seeds), values, lacking, frozenset(derived), later)
 
@@ -122,7 +124,9 @@ def _arms_at(context: ReportContext, figure: PublishedFigure, look: PublishedLoo
     study = context.study
     arms = [arm for arm in study.arms if arm in figure.published]
     return tuple(
-        read_at(context.evidence, figure.metric, arm, study.seeds_of(arm)[: look.seeds], look.step) for arm in arms
+        # The first seeds of the study's list: which of them are shown is not chosen by their values.
+        read_at(context.evidence, figure.metric, arm, study.seeds_of(arm)[: look.seeds], look.step)
+        for arm in arms
     )
 
 
@@ -148,6 +152,7 @@ def comparable(study: Study, arms: Sequence[str], step: int) -> str:
     arms_by_text: dict[str, list[str]] = {}
     for arm in arms:
         config = study.training(arm)
+        # Of a cosine schedule a step in the middle has another rate than the end of a run of that length.
         text = phrase("published.comparable", step, config.budget.steps, config.optim.warmup, config.optim.schedule)
         arms_by_text.setdefault(text, []).append(study.labels.arm(arm))
     if len(arms_by_text) == 1:
@@ -160,6 +165,7 @@ def _table(
 ) -> Table:
     published = _decimals_written(figure.published.values())
     spreads = [arm.sd for arms in arms_by_look.values() for arm in arms if arm.sd]
+    # Without a spread of ours, at least as exact as what was published.
     ours = estimates.decimals_for(min(spreads)) if spreads else max(3, published)
     rows = [
         PublishedRow(
@@ -227,6 +233,7 @@ def _gaps(arms: Sequence[ArmAtStep]) -> Iterator[str]:
             reasons.setdefault(why, []).append(seed)
         for why, seeds in reasons.items():
             named, more = words.ranged(seeds), max(0, len(seeds) - MOST_NAMED)
+            # A range names all of its seeds already.
             if " to " in named:
                 more = 0
             elif more:
@@ -255,14 +262,20 @@ def _order(theirs: Mapping[str, float], arms: Sequence[ArmAtStep]) -> str:
     ours = {arm.arm: arm.mean for arm in arms if arm.mean is not None}
     if without := [arm.arm for arm in arms if arm.mean is None]:
         return phrase("published.without_value", without)
+    # A published tie orders nothing.
     pairs = [pair for pair in combinations(theirs, 2) if theirs[pair[0]] != theirs[pair[1]]]
+    # A tie of ours does not keep their order.
     turned = [pair for pair in pairs if (theirs[pair[0]] - theirs[pair[1]]) * (ours[pair[0]] - ours[pair[1]]) <= 0.0]
     n_kept, more, fewer = len(pairs) - len(turned), max(0, len(turned) - MOST_NAMED), not all(arm.whole for arm in arms)
     return phrase("published.order", in_order(ours), n_kept, len(pairs), turned[:MOST_NAMED], more, fewer)
 
 
 def in_order(values: Mapping[str, float]) -> str:
-    """`layernorm < rmsnorm = none`, the lowest first."""
+    """`layernorm < rmsnorm = none`, the lowest first.
+
+    >>> in_order({"none": 1.5, "rmsnorm": 1.4, "layernorm": 1.4})
+    'rmsnorm = layernorm < none'
+    """
     ranked = sorted(values, key=lambda arm: values[arm])
     text = ranked[0]
     for before, arm in pairwise(ranked):

@@ -41,6 +41,7 @@ def _repetition(context: ReportContext, name: str) -> str:
         return phrase("promised_parts.not_repeated", "")
     if reason := next((count.not_measured for count in counts if count.not_measured is not None), None):
         return phrase("promised_parts.not_repeated", reason)
+    # Large corpora are sampled: one in so many lines, chosen by its hash.
     about = "about " if any(count.one_in > 1 for count in counts) else ""
     # Arms may hold out different shares of one text.
     shares = (_of(counts, part) for part in ("lines", "paragraphs", "held_out_lines"))
@@ -64,9 +65,11 @@ def _drawn(context: ReportContext, name: str) -> str:
 
 def baselines_of(context: ReportContext) -> str:
     """What a validation loss is read next to, per token; empty where no run recorded it."""
+    # Runs of one study mostly agree: each baseline once.
     baselines = list(dict.fromkeys(run.baselines for run in context.evidence.runs if run.baselines is not None))
     if not baselines:
         return ""
+    # A loss per token cannot be compared over tokenizers.
     if len(baselines) > 1:
         return phrase("promised_parts.baselines_differ")
     [losses_of_all] = baselines
@@ -156,6 +159,7 @@ def _instability(context: ReportContext) -> str:
     above = next((arm.above for arm in context.decision.stability if arm.above is not None), None)
     if above is None:
         return say("instability", study)
+    # The judge searched the limit that gives the registered rate of false alarms.
     rule, not_reached_ = study.stable.loss_spike, not_reached(study)
     return phrase("promised_parts.unstable", above, rule.window, study.stable.diverged.loss_above, not_reached_)
 
@@ -167,6 +171,7 @@ def _runs_of_others(context: ReportContext) -> str:
         for entry in context.evidence.ledger
         if isinstance(entry, PromiseEntry) and entry.registration in context.registration.lineage
     )
+    # The entry that registered it first says what was known then; an amendment says what is known now.
     first = next(promises, None)
     others = {} if first is None else first.same_runs_as
     return "".join(

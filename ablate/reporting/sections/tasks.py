@@ -42,6 +42,7 @@ def task_tables(context: ReportContext) -> list[Table]:
     made, placed = [], set()
     for family, names in study.task_families.items():
         members = [by_name[name] for name in names]
+        # A mean over the tasks stands under those that it is a mean of.
         mine = [finding for finding in means if _alike(context, finding, members[0])]
         placed |= {finding.hypothesis for finding in mine}
         rows = [
@@ -67,6 +68,7 @@ def summary_of_family(findings: Sequence[Finding]) -> str:
     """How the claims of a family ended, by outcome, with the tasks of those that are refuted."""
     counts = Counter(finding.outcome for finding in findings)
     refuted = [str(task_of(finding.metric)) for finding in findings if finding.outcome == "refuted"]
+    # Tasks that lost pairs have another n: all of them are named.
     n = sorted({finding.n for finding in findings})
     return phrase("findings_parts.family_summary", len(findings), counts, refuted, n)
 
@@ -91,6 +93,7 @@ def _wholes(views: Sequence[FindingView], items: pd.DataFrame, chances: Mapping[
     for view in views:
         declared = ITEM_METRICS[view.finding.metric]
         sizes = items[items["metric"] == declared.scores].groupby("task")["item"].nunique()
+        # A macro mean counts tasks alike, a micro mean items: chance is averaged as the metric is.
         weights = sizes * 0.0 + 1.0 if declared.counts_alike == "tasks" else sizes
         chance = None
         if all(task in chances for task in sizes.index):
@@ -110,6 +113,7 @@ def _described(
         left, right = (_side(means, weights, seeds) for weights in (claim.left, claim.right))
         bounds: Interval | None = None
         try:
+            # The same two-way test as the claim's, over the items of this task alone.
             crossed = cross(items, f"{scores}/{task}", claim.left, claim.right, seeds)
             bounds = interval_of(over_items(crossed, estimand=context.study.analysis.estimand), finding.alpha)
         except NoTestError:

@@ -55,6 +55,7 @@ def _pilot(context: ReportContext, tune: Tune, choices: tuple[Choice, ...]) -> I
     """The pilot's values of every setting."""
     values, chosen = context.evidence.final(tune.choose_by), {choice.pilot for choice in choices}
     means = [abs(mean) for choice in choices for mean in choice.means.values() if mean is not None]
+    # A hundredth of the smallest mean: a pilot of two seeds has no SD that could set the decimals.
     decimals = estimates.decimals_for(min(filter(None, means), default=1.0) / 100.0)
     for choice in choices:
         for name, mean in choice.means.items():
@@ -72,6 +73,7 @@ def _untuned(context: ReportContext, tune: Tune) -> Table | None:
     claims = {
         name: claim
         for name, claim in study.claims.items()
+        # Pilot values are raw and final: other claims cannot be read from them.
         if study.hypotheses[name].scale == "raw" and study.hypotheses[name].read == "final"
     }
     rows = []
@@ -89,6 +91,7 @@ def _cell(name: str) -> Cell[tuple[str, Mapping[str, str]]]:
 
 def _difference(context: ReportContext, tune: Tune, claim: Claim, pilot_of: Mapping[str, str]) -> str:
     values, weights = context.evidence.final(claim.metric), claim.weights
+    # Only seeds that every arm of the claim was tried with: a contrast over other seeds would be of seeds.
     seeds = [seed for seed in tune.seeds if all(arm in pilot_of and (pilot_of[arm], seed) in values for arm in weights)]
     if not seeds:
         return NONE
@@ -97,5 +100,9 @@ def _difference(context: ReportContext, tune: Tune, claim: Claim, pilot_of: Mapp
 
 
 def setting_in_words(setting: Mapping[str, object]) -> str:
-    """`optim.lr = 0.003`."""
+    """`optim.lr = 0.003`.
+
+    >>> setting_in_words({"optim.lr": 0.003, "optim.warmup": 10})
+    'optim.lr = 0.003, optim.warmup = 10'
+    """
     return ", ".join(f"{field} = {json.dumps(value)}" for field, value in setting.items())

@@ -16,6 +16,7 @@ from prereg.registry.ledger_entry import DecidedEntry, Entry
 
 def ledger_section(sound: Sound, *, study: str | None = None) -> Section:
     """Every sound entry (of one study, if named), then the state of the chain and its head."""
+    # The chain is checked over all entries, whichever are shown.
     shown = [entry for entry in sound.entries if study is None or entry.study == study]
     made = blocks(
         "ledger",
@@ -30,6 +31,7 @@ def ledger_section(sound: Sound, *, study: str | None = None) -> Section:
 
 def describe(entry: Entry) -> str:
     """What happened, in words from what the entry says."""
+    # A `reported` entry has a hash for each page, under its name.
     pages = [name for name in entry.stated if name.startswith("report.")]
     text = phrase("ledger_parts.entry", entry, _values(entry), pages)
     if isinstance(entry, DecidedEntry):

@@ -26,6 +26,7 @@ _MOST_METRICS = 12
 
 def status_section(health: StudyHealth) -> Section:
     """How far the runs have come: progress only, nothing that separates arms."""
+    # Runs that are done or wait are a number in the tally, and no row.
     at_work = [run for run in health.runs if run.state not in ("done", "waiting")]
     tally = Counter(run.state for run in health.runs)
     made = blocks(
@@ -117,6 +118,7 @@ def _assume(trial: Trial) -> str:
     """The value of `assume:` that plans with the larger end of every SD."""
     beliefs = []
     for name, noise in trial.assume.items():
+        # Rounded down, as SDs are rounded up: both make the plan more cautious.
         correlation = "" if noise.correlation is None else f", correlation: {floor(100 * noise.correlation) / 100:.2g}"
         beliefs.append(f"{name}: {{sd: {words.compact(_up(noise.sd))}{correlation}}}")
     values = [f"metrics: {{{', '.join(beliefs)}}}"]
@@ -127,6 +129,7 @@ def _assume(trial: Trial) -> str:
 
 def _up(value: float) -> float:
     """Rounded up to two digits: a limit that is rounded down is none."""
+    # 0.14 / 0.01 is 14.000000000000002, and 0.14 must not become 0.15.
     unit = 10.0 ** (floor(log10(value)) - 1)
     return float(f"{ceil(value / unit - 1e-9) * unit:.2g}")
 

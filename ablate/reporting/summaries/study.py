@@ -88,8 +88,10 @@ def _command(study: Study, scripts: Sequence[ScriptPin], data: Sequence[ScriptPi
     if study.trainer != "command":
         return {"command": ""}
     arm = next(iter(study.arms.values()))
+    # One command in full, that of the first run: what `run` will start, to the word.
     seed = study.seeds_of(arm.name)[0]
     assert isinstance(arm.config, dict), arm.name
+    # Folders are not known before a run: placeholders stand for them.
     own = {"variant": arm.name, "seed": str(seed), "python": "python", "root": "ROOT", "run_dir": "RUN_DIR"}
     return {
         "command": command_line(study.command),
@@ -222,6 +224,7 @@ def power_section(design: Design) -> Section:
     """Power of every claim that the decision needs, in one line each: what registration rests on."""
     lines = []
     for label, members in by_family(plan for plan in design.hypotheses if plan.needed).items():
+        # Of a family per task the weakest: registration refuses by it.
         plan = min(members, key=lambda plan: plan.power or 0.0)
         power = "" if plan.power is None else estimates.power_at(plan.power, plan.effect)
         lines.append(Paragraph(phrase("study_parts.power", label, len(members), power, plan.n)))
@@ -232,6 +235,7 @@ def runs_section(runs: PlannedRuns) -> Section:
     """The runs of a study, and what they cost, arm by arm."""
     each = []
     if len(runs.cells) != len(runs.arms) * len(runs.seeds):
+        # Arms with seeds of their own: each has its number of runs.
         counts = ((arm.arm, sum(name == arm.arm for name, _ in runs.cells)) for arm in runs.arms)
         each = [phrase("study_parts.runs_of", n, arm) for arm, n in counts]
     title = phrase("study_parts.runs_title", runs.study, len(runs.cells), len(runs.arms), len(runs.seeds), each)
