@@ -26,7 +26,7 @@ from prereg.registry.ledger_entry import PromiseEntry
 from prereg.registry.looks import FIRST_OF_E_PROCESS
 from prereg.registry.paths import Root
 from prereg.registry.registration import CorpusPin, Registration, load_registration, promises_of
-from prereg.rule.condition import All, AnyOf, Condition, Not, Question, parse_condition
+from prereg.rule.condition import All, AnyOf, Condition, Not, Question
 from prereg.rule.divergence import cost_of_divergence
 from prereg.study.analysis import Ceiling, EProcess, Looks, OverLast
 from prereg.study.designs.per_task import of_any_task, said_once
@@ -265,7 +265,7 @@ class Facts:
     def decision(self) -> list[DecisionFacts]:
         lines = zip(self.study.decision, self.study.rule.conditions, strict=True)
         return [
-            DecisionFacts("" if parsed is None else _condition(parsed, outer=True), visible(line.verdict))
+            DecisionFacts("" if parsed is None else condition_in_words(parsed), visible(line.verdict))
             for line, parsed in lines
         ]
 
@@ -578,12 +578,9 @@ def registered_facts(root: Root, name: str) -> Facts | None:
     return Facts(registration.study, registration, entries)
 
 
-def condition_in_words(text: str) -> str:
-    """A condition of the decision list in words; names and grouping are kept."""
-    return _condition(parse_condition(text), outer=True)
-
-
-def _condition(condition: Condition, *, outer: bool = False) -> str:
+def condition_in_words(condition: Condition, *, outer: bool = True) -> str:
+    """A condition of the decision list in words; names and grouping are kept. In parentheses where it joins several
+    and is not the `outer` one."""
     match condition:
         case Question(state="stable", name=name):
             return f"arm {quoted(name)} is stable"
@@ -594,15 +591,15 @@ def _condition(condition: Condition, *, outer: bool = False) -> str:
         case Not(part=Question(state=state, name=name)):
             return f"{name} is not {state}"
         case Not(part=part):
-            return f"it is not so that ({_condition(part, outer=True)})"
+            return f"it is not so that ({condition_in_words(part)})"
         case All(over=Question(state=state, name=family)):
             text, outer = f"every claim of {family} is {state}", True
         case AnyOf(over=Question(state=state, name=family)):
             text, outer = f"some claim of {family} is {state}", True
         case All(parts=parts):
-            text = listed(_condition(part) for part in parts)
+            text = listed(condition_in_words(part, outer=False) for part in parts)
         case AnyOf(parts=parts):
-            text = listed((_condition(part) for part in parts), last="or")
+            text = listed((condition_in_words(part, outer=False) for part in parts), last="or")
     return text if outer else f"({text})"
 
 

@@ -26,7 +26,7 @@ from ablate.reporting import markdown
 from ablate.reporting.blocks import Section
 from ablate.reporting.context import ReportContext
 from ablate.reporting.exports.files import csv_files
-from ablate.reporting.headline import next_step
+from ablate.reporting.headline import later_study
 from ablate.reporting.summaries.study import design_section, power_section
 from ablate.reporting.terminal import show
 from prereg.documents import page
@@ -133,8 +133,8 @@ def test_seeds_that_would_do_come_with_the_effect_at_which_they_do() -> None:
     assert one.more_seeds is not None
     n = t_power.seeds_for("margin", D / one.sd, 0.05, 0.8)
     assert n == SEEDS + one.more_seeds
-    said = next_step(told().decision, told().registration)
-    assert f"{n} seeds have power 80% at a true effect of 0.02 nats/token" in said
+    said = later_study(told().decision, told().registration)
+    assert f"{n} of them have power 80% at a true effect of 0.02 nats/token" in said
     report = markdown.render(told())
     assert f"({n} in all) for power 80% at a true effect of 0.02 nats/token" in report
     [row] = csv.DictReader(io.StringIO(csv_files(told())["plan.csv"].decode()))
