@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -303,6 +304,13 @@ def without_values(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             return make(params, foreach=False, **words)
 
         monkeypatch.setattr(torch.optim, name, functools.partial(unfused))
+    # No generator draws there; without one torch.rand gives shape and device.
+    generator = torch.Generator
+
+    def seeded(device: Any = "cpu") -> Any:
+        return SimpleNamespace(manual_seed=lambda _seed: None) if str(device) == "meta" else generator(device)
+
+    monkeypatch.setattr(torch, "Generator", seeded)
     yield
 
 

@@ -22,7 +22,7 @@ from ablate.gpt.model import GPT, initialise
 from ablate.records.gather import gather
 from ablate.workspace import Workspace, require_registered
 from prereg.documents.sentences import say
-from prereg.metrics.catalogue import METRICS, SUITES, TOKEN_CLASSES
+from prereg.metrics.catalogue import EVERY_STEP, METRICS, SUITES, TOKEN_CLASSES
 from prereg.study.measure import Measure
 from prereg.study.spec import study_from_document
 from prereg.study.training import Model
@@ -292,6 +292,8 @@ def test_every_suite_is_recorded_when_it_was_promised(house: House) -> None:
         suite = METRICS[name].suite
         if suite in ("calibration", "cost") or name.startswith(("speed/measure_calibration", "speed/measure_cost")):
             assert found == [30], name
+        elif name in EVERY_STEP:
+            assert found == list(range(1, 31)), name
         elif suite in ("gradients", "speed") and not name.startswith("speed/measure_"):
             assert found == [10, 20, 30], name
         elif name.startswith("val/"):
