@@ -66,8 +66,8 @@ class Evidence:
     history_faults: tuple[str, ...] = ()
     """Of a sound ledger: how two branches continued this study, and entries that git holds and the file lacks."""
     places: Mapping[str, int] = field(default_factory=dict)
-    """Hash of an entry -> its place among all of a ledger that git has merged, where `index` cannot compare entries of
-    different studies; empty for a ledger that is one chain."""
+    """Hash of an entry -> its place among all of the ledger: where git has merged branches, `index` cannot compare
+    entries of two of them. Empty where the evidence is of no ledger."""
     ledger_head: str = ""
     """sha256 of the last entry of the whole ledger."""
     unsealed: tuple[tuple[str, int], ...] = ()

@@ -34,7 +34,6 @@ from prereg.registry.amendments import promise_in_force
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry, PeekedEntry, SealEntry
-from prereg.registry.ledger_graph import continued_twice, is_merged, places
 from prereg.registry.looks import due_look
 from prereg.registry.paths import Root
 from prereg.registry.plan import Cell, CommandSpec, RunSpec, recipes_of
@@ -120,8 +119,8 @@ def gather(root: Root, registration: Registration) -> Evidence:
         ledger=mine,
         elsewhere=repeated_elsewhere(entries, registration),
         ledger_faults=faults,
-        history_faults=history_faults(root, study, entries),
-        places=places(entries) if is_merged(entries) else {},
+        history_faults=history_faults(root, study),
+        places={entry.sha256: place for place, entry in enumerate(entries)},
         ledger_head=head,
         unsealed=tuple(unsealed),
         withheld=True,
@@ -167,18 +166,22 @@ def _records(
     return runs, sealed, broken, unsealed
 
 
-def history_faults(root: Root, study: str, entries: Sequence[Entry]) -> tuple[str, ...]:
+def history_faults(root: Root, study: str) -> tuple[str, ...]:
     """What a sound ledger and git's history of it say against a study's entries, a sentence each."""
-    twice = continued_twice(entries).get(study)
+    twice = Ledger(root.ledger).continued_twice().get(study)
     return (*([] if twice is None else [twice]), *ledger_history(root).faults(root, study))
 
 
 def repeated_elsewhere(entries: Sequence[Entry], registration: Registration) -> tuple[Entry, ...]:
     """Seals of other studies that a run of this registration repeats, by its outcome or by what it is made of, and the
-    looks at those studies that precede it, in the ledger's order. Later entries of others do not change it."""
+    looks at those studies that precede it, in the ledger's order. Later entries of others do not change it.
+
+    `entries` are those of `Ledger.entries`, in its order: of a slice no other is left, since links have no time.
+    """
     study = registration.study.study
     of_study = [entry for entry in entries if entry.study == study]
-    order, promise = places(entries), promise_in_force(of_study, registration.lineage)
+    order = {entry.sha256: place for place, entry in enumerate(entries)}
+    promise = promise_in_force(of_study, registration.lineage)
     promised = -1 if promise is None else order[promise.sha256]
     # Hash of an outcome or a recipe -> place in the ledger: a seal of another study before it was there first.
     # By what a run is made of, too: a trainer that is not deterministic never gives the same bits.

@@ -232,7 +232,7 @@ class _StudyCheck:
     def items(self, reports_of: ReportsOf | None) -> list[Item]:
         """Every item, in the order in which one rests on another."""
         root, name = self.root, self.name
-        against = history_faults(root, name, self.all_entries) if self.sound else ()
+        against = history_faults(root, name) if self.sound else ()
         history = [item(name, HISTORY, *against)] if against else []
         items = [*history, *check_registration(root, name, self.all_entries if self.sound else None)]
         if self.sound:

@@ -115,8 +115,12 @@ class Ledger:
         return faults
 
     def continued_twice(self) -> dict[str, str]:
-        """Study -> in a sentence, how two branches continued it that git has merged; of studies that were."""
-        return continued_twice(self._read().entries)
+        """Study -> in a sentence, how two branches continued it that git has merged; of studies that were.
+
+        None of a damaged ledger, where a line that is missed would look like a branch.
+        """
+        reading = self._read()
+        return {} if reading.faults else continued_twice(reading.chain)
 
     def damage(self) -> list[str]:
         """What is wrong with complete lines. An unfinished last line is what a crash leaves, and no damage."""
@@ -272,7 +276,7 @@ def read_file(data: bytes, *, sliced: bool = False) -> Reading:
         joins=read_before.joins,
         sliced=sliced,
     )
-    reading = replace(new, entries=read_before.entries + new.entries, n_bytes=len(lines) + new.n_bytes)
+    reading = replace(new, chain=read_before.chain + new.chain, n_bytes=len(lines) + new.n_bytes)
     if reading.faults:
         reading = _read_merged(data, sliced=sliced) or reading
     if not sliced and not reading.faults:
@@ -280,14 +284,15 @@ def read_file(data: bytes, *, sliced: bool = False) -> Reading:
     return reading
 
 
-_NOTHING = Reading((), (), (), 0, b"", FIRST, 0, 0)
+_NOTHING = Reading((), (), 0, b"", FIRST, 0, 0)
 _sound = b"", _NOTHING
 
 
 def _read_merged(data: bytes, *, sliced: bool) -> Reading | None:
     """A file that holds the lines of several branches; none where it does not.
 
-    Its entries are in the order of `places`; where something is wrong, in that of the lines.
+    Its entries are in the order of `places`; where something is wrong, in that of the lines. A slice was written in the
+    order of `places`, and its links have no time: it keeps the order of its lines.
     """
     n_bytes = data.rfind(b"\n") + 1
     lines = [parsed(line, sliced=sliced) for line in data[:n_bytes].split(b"\n")[:-1]]
@@ -337,15 +342,13 @@ def _read_merged(data: bytes, *, sliced: bool) -> Reading | None:
         faults.append((len(lines), "names entries that name it"))
     faults.sort()
     shown = [entry for entry, _ in lines if entry is not None] if faults else in_order
-    entries = tuple(entry for entry in shown if isinstance(entry, Entry))
-    if not faults:
+    if not faults and not sliced:
         # One order on both sides of a merge, whatever the order of the lines, and that of time within a study.
-        place_by_hash = places(entries)
-        entries = tuple(sorted(entries, key=lambda entry: place_by_hash[entry.sha256]))
+        place_by_hash = places([entry for entry in shown if isinstance(entry, Entry)])
+        shown.sort(key=lambda entry: place_by_hash[entry.sha256])
     ends = heads(in_order)
     return Reading(
-        entries=entries,
-        withheld=tuple(entry for entry in shown if isinstance(entry, Withheld)),
+        chain=tuple(shown),
         faults=tuple(faults),
         n_bytes=n_bytes,
         tail=data[n_bytes:],

@@ -118,16 +118,18 @@ def _time(entry: Entry) -> datetime:
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
-def continued_twice(entries: Sequence[Entry]) -> dict[str, str]:
+def continued_twice(chain: Sequence[Entry | Withheld]) -> dict[str, str]:
     """Study -> how it was continued on two branches, in a sentence; of studies that were.
 
+    Of a slice the links count too: two entries of a study follow each other through those of other studies.
     Their runs, amendments and looks have no order, so that one side may have chosen by what the other had found.
     """
-    if not is_merged(entries):
+    if not is_merged(chain):
         return {}
-    descent, of_study = Descent(entries), defaultdict[str, list[Entry]](list)
-    for entry in entries:
-        of_study[entry.study].append(entry)
+    descent, of_study = Descent(chain), defaultdict[str, list[Entry]](list)
+    for entry in chain:
+        if isinstance(entry, Entry):
+            of_study[entry.study].append(entry)
     text_by_study = {}
     for study, mine in of_study.items():
         apart = _first_apart(descent, mine)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Annotated, TypeVar
 
 from pydantic import Field, JsonValue, ValidationError
@@ -35,9 +35,8 @@ class Withheld(FrozenModel):
 class Reading:
     """A ledger file, as far as it was read."""
 
-    entries: tuple[Entry, ...]
-    """Every line that is sound in itself, whatever its place in the chain."""
-    withheld: tuple[Withheld, ...]
+    chain: tuple[Entry | Withheld, ...]
+    """Every line that is sound in itself, whatever its place in the chain; of a slice with the links between."""
     faults: tuple[tuple[int, str], ...]
     """(line, what is wrong) of every damaged line."""
     n_bytes: int
@@ -53,6 +52,16 @@ class Reading:
     joins: tuple[str, ...] = ()
     """The other hashes that the next entry must name: the last entries of other branches."""
 
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries of the chain."""
+        return tuple(entry for entry in self.chain if isinstance(entry, Entry))
+
+    @cached_property
+    def withheld(self) -> tuple[Withheld, ...]:
+        """The links of the chain that a slice shows in place of entries."""
+        return tuple(entry for entry in self.chain if isinstance(entry, Withheld))
+
 
 def read_lines(
     data: bytes,
@@ -66,8 +75,7 @@ def read_lines(
     """What lines say of one branch that follow so many others, the last of which has the hash `previous`. After a
     merge, `joins` are the last ones of the other branches, and the first line names them too."""
     n_bytes = data.rfind(b"\n") + 1
-    entries: list[Entry] = []
-    withheld: list[Withheld] = []
+    chain: list[Entry | Withheld] = []
     faults: list[tuple[int, str]] = []
     for line in data[:n_bytes].split(b"\n")[:-1]:
         entry, fault = parsed(line, sliced=sliced)
@@ -78,16 +86,13 @@ def read_lines(
                 fault = "does not carry the hash of the line before"
             elif entry.joins != joins:
                 fault = "does not carry the hashes of the branches that were merged before it"
-            if isinstance(entry, Entry):
-                entries.append(entry)
-            else:
-                withheld.append(entry)
+            chain.append(entry)
         if fault:
             faults.append((n_lines + 1, fault))
         previous, joins = (entry.sha256 if entry is not None else None), ()
         n_lines, next_index = n_lines + 1, next_index + 1
     tail = data[n_bytes:]
-    return Reading(tuple(entries), tuple(withheld), tuple(faults), n_bytes, tail, previous, n_lines, next_index, joins)
+    return Reading(tuple(chain), tuple(faults), n_bytes, tail, previous, n_lines, next_index, joins)
 
 
 def entry_line(

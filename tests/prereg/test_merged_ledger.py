@@ -302,6 +302,42 @@ def test_a_slice_of_a_merged_ledger_holds(branches: Branches, tmp_path: Path) ->
     assert [entry.study for entry in part.entries()] == ["mine", "mine"]
 
 
+def test_a_slice_keeps_what_follows_what_through_the_entries_of_others(branches: Branches, tmp_path: Path) -> None:
+    two_branches(branches)
+    branches.merge("other")
+    branches.append("mine", "sealed")  # joins both branches
+    branches.append("theirs", "finished")
+    branches.minutes -= 10  # a clock that was set back: the links say what came first, and not the times
+    branches.append("mine", "decided")
+    branches.append("first")
+    branches.append("mine", "amended")
+    (tmp_path / "slice").mkdir()
+    part = Ledger(tmp_path / "slice" / SLICE_NAME)
+    part.path.write_bytes(sliced(branches.ledger.entries(), "mine"))
+    assert part.faults() == [] and part.head() == branches.ledger.head()
+    assert part.continued_twice() == {} == branches.ledger.continued_twice()
+    of_mine = [entry for entry in branches.ledger.entries() if entry.study == "mine"]
+    assert list(part.entries()) == of_mine
+    assert [entry.event for entry in of_mine] == ["registered", "started", "sealed", "decided", "amended"]
+
+
+def test_a_slice_names_a_study_that_two_branches_continued(branches: Branches, tmp_path: Path) -> None:
+    branches.append("first", "registered")
+    branches.commit()
+    branches.on("other")
+    branches.append("theirs", "registered")
+    branches.append("first", "started")
+    branches.commit()
+    branches.on("main")
+    branches.append("first", "started")
+    branches.commit()
+    branches.merge("other")
+    (tmp_path / "slice").mkdir()
+    part = Ledger(tmp_path / "slice" / SLICE_NAME)
+    part.path.write_bytes(sliced(branches.ledger.entries(), "first"))
+    assert part.continued_twice() == branches.ledger.continued_twice() != {}
+
+
 def test_entries_are_in_time_order_whichever_side_is_first_in_the_file(branches: Branches) -> None:
     branches.append("first", "registered", "decided")
     branches.commit()

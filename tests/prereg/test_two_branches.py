@@ -27,7 +27,7 @@ from prereg.registry.paths import Root
 from prereg.registry.registration import Registration
 from prereg.seals.git import ledger_history
 
-RATES = {"first": (0.1, 0.4), "mine": (0.11, 0.5), "theirs": (0.12, 0.6)}
+RATES = {"first": (0.1, 0.4), "mine": (0.11, 0.5), "theirs": (0.12, 0.6), "later": (0.13, 0.7)}
 
 
 class Repository:
@@ -119,6 +119,29 @@ def test_both_studies_keep_their_verdicts_after_a_merge(repository: Repository) 
     assert verify(repository.path("later"), repository.folder).intact
     chain = repository.verified("mine").items[0]
     assert chain.note.endswith("entries of branches that were merged (1 joined)")
+
+
+def test_a_bundle_of_a_study_that_began_with_the_merge_holds_in_a_fresh_place(
+    repository: Repository, tmp_path: Path
+) -> None:
+    repository.git("merge", "-q", "--no-edit", "other")
+    registration = repository.register("later")
+    (joined,) = [entry for entry in repository.ledger.entries() if entry.joins]
+    assert joined.study == "later"
+    # Entries of others between those of this study: its slice shows them as links alone.
+    repository.log("theirs", "peeked", {"reason": "a grant"})
+    repository.house.make_runs(registration)
+    assert repository.decide("later") == "take fast"
+    bundled = api.bundle(repository.path("later"), out=tmp_path / "later.ablate.zip")
+    fresh = tmp_path / "elsewhere" / "theirs.ablate.zip"
+    fresh.parent.mkdir()
+    shutil.copy(bundled.path, fresh)
+    checked = verify(fresh, fresh.parent)
+    assert checked.intact, [item.faults for item in checked.items]
+    (chain,) = [item for item in checked.unchecked if item.what == "entries of other studies"]
+    assert "withheld but for links" in chain.unchecked
+    (judged,) = [item.note for item in checked.items if "judged" in item.what]
+    assert judged == "take fast; the same bytes"
 
 
 def test_the_programme_counts_every_test_of_both_branches(repository: Repository) -> None:
