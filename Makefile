@@ -1,6 +1,6 @@
 # Two commands set everything up on a machine with Python 3.11 or newer:  make run  and  make test
 .DEFAULT_GOAL := help
-.PHONY: help cpu run check test test-ci test-all lint docs licenses wheel-check bench clean
+.PHONY: help cpu run check test test-ci test-all lint docs records licenses wheel-check bench clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -54,6 +54,9 @@ lint: .venv/.installed-dev ## Style and types
 docs: .venv/.installed-dev ## Build the documentation into build/docs
 	$(BIN)/python -m sphinx -q -W --keep-going -c docs . build/docs
 	@echo "build/docs/index.html"
+
+records: .venv/.installed ## Judge public records again: writes examples/records/README.md
+	$(BIN)/python -m examples.records.judge_again
 
 licenses: .venv/.installed-dev ## Write docs/licenses.md from what is installed
 	$(BIN)/python tests/licenses.py
