@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import runpy
 import subprocess
+import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
 
 import pytest
 
@@ -98,3 +101,60 @@ def test_a_harmless_mutant_computes_the_same(patch: Path, tmp_path: Path) -> Non
 def test_a_bug_computes_something_else_unless_it_says_that_no_loss_shows_it(patch: Path, tmp_path: Path) -> None:
     made = mutant(patch, tmp_path)
     assert made.distance(base()) > SAME or "expected invisible" in patch.read_text()
+
+
+@pytest.fixture(scope="module")
+def demonstrate() -> ModuleType:
+    """The script that runs the gate over all mutants."""
+    spec = importlib.util.spec_from_file_location("demonstrate", FOLDER / "demonstrate.py")
+    assert spec is not None and spec.loader is not None
+    module = sys.modules["demonstrate"] = importlib.util.module_from_spec(spec)  # its dataclasses look it up there
+    spec.loader.exec_module(module)
+    return module
+
+
+def git(folder: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.slow
+def test_the_demonstration_makes_the_same_commits_everywhere_one_on_each_branch(
+    demonstrate: ModuleType, tmp_path: Path
+) -> None:
+    heads = []
+    for name in ("one", "two"):
+        demonstrate.make_repository(tmp_path / name)
+        heads.append(git(tmp_path / name, "for-each-ref", "--format=%(refname:short) %(objectname)"))
+    assert heads[0] == heads[1] and len(set(re.findall("[0-9a-f]{40}", heads[0]))) == 41
+    for mutant in demonstrate.mutants():
+        # The patch is all that a branch changes, and the text of a bug is no part of what is compared.
+        changed = git(tmp_path / "one", "diff", "--name-only", f"main..{mutant.branch}").split()
+        assert changed == ["train.py"]
+
+
+def test_the_report_counts_alarms_and_their_intervals_and_what_one_run_would_have_said(demonstrate: ModuleType) -> None:
+    def answer(kind: str, name: str, answer: str, exit_code: int, *moves: float) -> object:
+        base = {seed: 1.0 + 0.1 * seed for seed in range(len(moves))}
+        head = {seed: loss * (1 + move) for (seed, loss), move in zip(base.items(), moves, strict=True)}
+        return demonstrate.Answer(kind, name, "small", "what", answer, exit_code, "", base, head, 30.0, 60.0)
+
+    answers = [
+        answer("bug", "01-a", "better", 0, -0.02, -0.004),
+        answer("bug", "02-b", "worse", 9, 0.004, 0.02),
+        answer("bug", "03-c", "undecided", 3, 0.0, 0.006),
+        answer("bug", "04-d", "failed", 5),
+        answer("harmless", "01-e", "equivalent", 0, 1e-6, -1e-6),
+    ]
+    about = {"machine": "m", "ablate": "a", "torch": "t", "python": "p", "command": "the command"}
+    lines = demonstrate.page(answers, about).splitlines()
+    # Wilson's interval of 3 in 4 is .301 to .954, of 0 in 1 to .793: z = 1.96 in Wilson (1927), by hand.
+    assert "| ablate gate | 3 of 4 (30% to 95%) |  | 0 of 1 (0% to 79%) |  |" in lines
+    assert any(line.startswith("| ablate gate, by its exit code alone | 2 of 4") for line in lines)
+    # One run each of the first seed: a and the failed run. Over seeds: 1/2 of a, 1/2 of b, 0 of c.
+    tolerance = next(line for line in lines if line.startswith("| 1% of the loss, one run each, same seed"))
+    assert tolerance.endswith("| 2 of 4 (15% to 85%) | 33% | 0 of 1 (0% to 79%) | 0% |")
+    higher = next(line for line in lines if line.startswith("| higher loss"))
+    assert higher.endswith("| 2 of 4 (15% to 85%) | 50% | 1 of 1 (21% to 100%) | 50% |")
+    assert "Cost: 16 runs, 5 minutes of one core, 2 minutes by the clock (m)." in lines
+    assert "The rest: `the command`" in "\n".join(lines) and "neither passed nor an alarm: 03-c." in "\n".join(lines)
+    assert "| 02-b | small | **worse** | +0.01300 | 0.01273 | 2 | 1 of 2 | 1 of 2 | 2 of 2 |" in lines
