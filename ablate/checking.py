@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 def check(study: StudySource, workspace: Workspace = HERE) -> StudyContext:
     """Everything that can be known without reading a corpus: the file is well formed, and this version can carry it
-    out; a study that is not registered yet names known corpora. Returns the opened study; raises `StudyError`.
+    out; a study that is not registered yet names known corpora, and validation parts that they have. Returns the opened
+    study; raises `StudyError`.
 
     >>> ablate.check("studies/own.yaml").study.baseline
     'slow'
@@ -63,15 +64,28 @@ def check(study: StudySource, workspace: Workspace = HERE) -> StudyContext:
 
 
 def require_known_corpora(study: Study, root: Root) -> None:
-    """Raise `CorpusError` for a corpus that is neither here nor known by its address. Its text is not read."""
-    from ablate.data.corpora import Library
+    """Raise `CorpusError` for a corpus that is neither here nor known by its address, and where an arm takes its
+    validation part from another place than the corpus has it. No text is read."""
+    from ablate.data.corpora import Library, require_validation
 
     library = Library.of(root.corpora)
-    for name in dict.fromkeys(name for arm in study.arms for name in study.training(arm).data.sources):
-        try:
-            library.manifest(name)
-        except CorpusError as error:
-            raise error.at(field=("base", "data", "corpus")) from None
+    for arm in study.arms:
+        data = study.training(arm).data
+        for name in data.sources:
+            try:
+                manifest = library.manifest(name)
+            except CorpusError as error:
+                raise error.at(field=_field_of(study, arm, "corpus")) from None
+            try:
+                require_validation(manifest, data.validation)
+            except CorpusError as error:
+                raise error.at(field=_field_of(study, arm, "validation")) from None
+
+
+def _field_of(study: Study, arm: str, name: str) -> FieldPath:
+    """Where a study says what an arm reads: its own override, else that of all arms."""
+    own: list[FieldPath] = [("variants", arm, key) for key in study.arms[arm].overrides if name in key]
+    return (*own, ("base", "data", name))[0]
 
 
 GPT_PACKAGES: Final = ("torch", "tokenizers", "safetensors")
@@ -240,11 +254,10 @@ def require_tokenizer_files(study: Study, root: Path) -> None:
         chosen = study.training(arm).data.tokenizer
         if not isinstance(chosen, TokenizerFile):
             continue
-        own: list[FieldPath] = [("variants", arm, key) for key in study.arms[arm].overrides if "tokenizer" in key]
         try:
             tokenizers.setdefault(chosen.file, read_tokenizer(root, chosen.file))
         except CorpusError as error:
-            raise error.at(field=(*own, ("base", "data", "tokenizer"))[0]) from None
+            raise error.at(field=_field_of(study, arm, "tokenizer")) from None
         if not tokenizers[chosen.file].exact:
             require_no_bytes(study, arm)
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from ablate.data import toy
 from prereg.errors import CorpusError, nearest
@@ -270,6 +271,22 @@ def require_name(name: str) -> None:
         raise CorpusError(
             f"'{name[:80]}' cannot name a corpus",
             required="letters, digits, hyphens and underscores, at most 80",
+        )
+
+
+def require_validation(manifest: Manifest, validation: float | Literal["own"]) -> None:
+    """Refuse a share of a corpus that has a validation part of its own, and `own` of one that has none."""
+    if validation == "own" and not manifest.own_validation:
+        raise CorpusError(
+            f"corpus '{manifest.name}' comes with no validation part of its own",
+            required="data.validation: a share of the text, taken from its end",
+            fix="data: {validation: 0.1}",
+        )
+    if validation != "own" and manifest.own_validation:
+        raise CorpusError(
+            f"corpus '{manifest.name}' comes with a validation part of its own, and data.validation is {validation:g}",
+            required="data.validation: own",
+            fix="data: {validation: own}",
         )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ablate.data.batches import Mixture, Pooled, Split, Tokens
-from ablate.data.corpora import Corpus, Library
+from ablate.data.corpora import Corpus, Library, require_validation
 from ablate.data.shards import StoredTokens, open_shards
 from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, FileTokenizer, StoredVocabulary, bpe_of
 from prereg.errors import CorpusError
@@ -44,7 +44,7 @@ class TokenizedCorpora:
 def read_corpora(library: Library, data: Data, *, registered: str | None = None) -> TokenizedCorpora:
     """The tokens of a configuration; `registered` is the hash of its tokenizer where one was registered."""
     for name in data.sources:
-        _require_fit(library.manifest(name), data.validation)
+        require_validation(library.manifest(name), data.validation)
     if data.tokenizer == "own":
         return _stored(library, data)
     corpora = {name: library.find(name) for name in data.sources}
@@ -116,18 +116,3 @@ def _joined(ids: Mapping[str, tuple[Tokens, Tokens]], weights: Mapping[str, floa
         Mixture({name: train for name, (train, _) in ids.items()}, weights),
         Pooled({name: held for name, (_, held) in ids.items()}),
     )
-
-
-def _require_fit(manifest: Manifest, validation: float | Literal["own"]) -> None:
-    if validation == "own" and not manifest.own_validation:
-        raise CorpusError(
-            f"corpus '{manifest.name}' comes with no validation part of its own",
-            required="data.validation: a share of the text, taken from its end",
-            fix="data: {validation: 0.1}",
-        )
-    if validation != "own" and manifest.own_validation:
-        raise CorpusError(
-            f"corpus '{manifest.name}' comes with a validation part of its own, and data.validation is {validation:g}",
-            required="data.validation: own",
-            fix="data: {validation: own}",
-        )

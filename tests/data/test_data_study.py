@@ -323,6 +323,43 @@ def test_a_metric_of_a_source_that_an_arm_does_not_read_is_refused() -> None:
         study_from_document(document({"corpus": "tiny"}, hypotheses=claim))
 
 
+@pytest.mark.parametrize(
+    ("data", "arms", "found", "fix"),
+    [
+        ({"corpus": "pair"}, {}, "'pair' comes with a validation part of its own", "data: {validation: own}"),
+        (
+            {"corpus": "tiny", "validation": "own"},
+            {},
+            "'tiny' comes with no",
+            "data: {validation: 0.1}",
+        ),
+        (
+            {"corpus": "tiny"},
+            {"here": {}, "there": {"data.corpus": "pair"}},
+            "'pair' comes with a validation part of its own",
+            "data: {validation: own}",
+        ),
+        ({"corpus": "pair", "validation": "own"}, {}, "", ""),
+    ],
+)
+def test_check_refuses_the_validation_parts_that_register_refuses(
+    house: House, data: dict[str, Any], arms: dict[str, Any], found: str, fix: str
+) -> None:
+    add(house, "pair", tiny_text(), "the cat sat on the plain.\n" * 20)
+    study = house.write(document(data, arms or None))
+    before = house.snapshot()
+    for verb in (api.check, api.register):
+        with pytest.raises(CorpusError, match=found) if found else nullcontext() as caught:
+            verb(study)
+        if found:
+            assert caught is not None and caught.value.fix == fix, verb
+            assert house.snapshot() == before
+    if found:
+        with pytest.raises(CorpusError) as checked:
+            api.check(study)
+        assert checked.value.where.file == study and checked.value.where.line is not None
+
+
 @pytest.mark.slow
 def test_a_validation_text_of_its_own_is_used_whole_and_must_be_asked_for(house: House) -> None:
     add(house, "pair", tiny_text(), "the cat sat on the plain.\n" * 20)
