@@ -21,7 +21,7 @@ from prereg.study.presentation import Labels
 from prereg.study.spec import Study
 
 MOST_FINDINGS = 3
-"""How many findings a headline gives in full; the rest it names."""
+"""How many findings a headline gives in full; of the rest it says the outcome."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,12 @@ def headline_of(decision: Decision, registration: Registration) -> Headline:
         return Headline(phrase("first_screen.no_verdict"), why)
     study, (findings, stability) = registration.study, _decisive(decision, registration.study)
     clauses = [FindingView(finding, study).clause for finding in findings[:MOST_FINDINGS]]
-    left = [finding.label for finding in findings[MOST_FINDINGS:]]
-    clauses += [phrase("first_screen.and_so", left)] if left else []
+    if findings[MOST_FINDINGS:]:
+        # Two findings that share a clause may have ended differently: each is named with its outcome.
+        labels_by_outcome: dict[str, list[str]] = {}
+        for finding in findings[MOST_FINDINGS:]:
+            labels_by_outcome.setdefault(finding.outcome, []).append(finding.label)
+        clauses.append(phrase("first_screen.outcomes", labels_by_outcome))
     clauses += [stability_in_words(arm, study.labels) for arm in stability]
     return Headline(capital(decision.verdict), tuple(clauses))
 

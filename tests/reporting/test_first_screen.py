@@ -20,7 +20,7 @@ from ablate.judge.audit.checks import DECLARED
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Finding
 from ablate.reporting import estimates, markdown
-from ablate.reporting.document import TRUST, compose, trust_line
+from ablate.reporting.document import TRUST, banner_of, compose, trust_line
 from ablate.reporting.forest import text_forest
 from ablate.reporting.headline import headline_of, later_study
 from ablate.reporting.view import FindingView, views_of
@@ -64,6 +64,30 @@ def test_the_headline_speaks_of_the_findings_that_made_the_line_hold() -> None:
     assert decision.status == "inconclusive"
     said = headline_of(decision, registration).sentence
     assert said.startswith("Inconclusive: whether layernorm lowers validation loss is undecided: difference ")
+
+
+def test_findings_that_share_a_clause_are_named_with_their_outcomes() -> None:
+    gains = small_study().model_dump(mode="json")["hypotheses"]
+    more = {"large_ln": {"claim": "layernorm lowers val/loss by at least 0.03"}}
+    more["large_rms"] = {"claim": "rmsnorm lowers val/loss by at least 0.03"}
+    terms = "supported(gain_ln) and supported(harm_ln) and supported(harm_rms)"
+    for last, outcomes in (
+        ("supported(large_ln) and refuted(gain_rms)", "large_ln is supported and gain_rms is refuted"),
+        (
+            "supported(large_ln) and refuted(gain_rms) and refuted(large_rms)",
+            "large_ln is supported and gain_rms and large_rms are refuted",
+        ),
+        ("refuted(gain_rms)", "gain_rms is refuted"),
+    ):
+        rule = [{"verdict": "adopt layernorm", "when": f"{terms} and {last}"}, {"verdict": "inconclusive"}]
+        study = small_study(hypotheses={**gains, **more}, decision=rule, tie_breakers=[], assume={})
+        accuracy = {"layernorm": 0.01, "rmsnorm": 0.01}
+        effects = {"val/loss": {"layernorm": -0.06, "rmsnorm": 0.05}, "val/accuracy": accuracy}
+        registration, evidence = make_evidence(study, effects=effects, sd=0.002)
+        decision = decide(registration, evidence)
+        assert decision.verdict == "adopt layernorm"
+        assert headline_of(decision, registration).clauses[-1] == outcomes
+        assert banner_of(decision, registration).reasons[-1] == f"{outcomes}."
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
