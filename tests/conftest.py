@@ -39,6 +39,8 @@ MEMORY = Path("/dev/shm")  # noqa: S108 (a file system in memory)
 ROOM = 4 * 2**30
 """Bytes; half of the tests leave 0.7 GB where none is removed."""
 
+RAY_TIMEOUT_S = 600
+"""Of a test that starts a Ray cluster, often twice."""
 LEFT_TO_RELEASES = ("simulation", "long")
 """Markers of what `.ci/run` leaves out and `make test-all` runs; each implies `slow`."""
 WITHOUT_SIMULATIONS = {"not slow", " and ".join(f"not {marker}" for marker in LEFT_TO_RELEASES)}
@@ -253,7 +255,7 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm |
         yield started
 
 
-@pytest.fixture(params=["local", "slurm", "ray", "commands"])
+@pytest.fixture(params=["local", "slurm", pytest.param("ray", marks=pytest.mark.timeout(RAY_TIMEOUT_S)), "commands"])
 def launcher(
     request: pytest.FixtureRequest, own_house: OwnHouse, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Launcher]:

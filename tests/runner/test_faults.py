@@ -94,7 +94,6 @@ FAULTS = [kill_trainer, kill_maker, kill_scheduler, kill_both, terminate_schedul
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_processes_that_end(launcher: Launcher, fault: Callable[[Launcher], None], alone: Alone) -> None:
     path = ready(launcher.house, sleep=0.08)
@@ -231,7 +230,6 @@ BEGINNING = "import os, signal, subprocess, sys, time\n"
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_script_that_prints_a_million_lines_and_leaves_a_daemon(launcher: Launcher, alone: Alone) -> None:
     script = BEGINNING + "first = (os.environ['ABLATE_SEED'], os.environ['ABLATE_VARIANT']) == ('1', 'slow')\n"
     script += "for n in range(1_000_000 if first else 10): print('line', n)\n"

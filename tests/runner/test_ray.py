@@ -17,7 +17,7 @@ from prereg.registry.ledger import Ledger
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_the_run_of_a_killed_worker_of_ray_goes_on_in_another(own_house: OwnHouse) -> None:
     require_ray()
     path = ready(own_house, sleep=0.2)
