@@ -6,7 +6,7 @@ name, so that nobody finds out after training. Delete a line when its part lands
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +33,8 @@ from prereg.text import listed, moment, short
 if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
     from ablate.judge.design.warnings import DesignWarning
+    from prereg.commits.pins import CommitPin
+    from prereg.registry.registration import Pins
 
 
 def check(study: StudySource, workspace: Workspace = HERE) -> StudyContext:
@@ -101,8 +103,9 @@ def require_gpt() -> None:
             raise missing_gpt(package)
 
 
-def require_program(study: Study, root: Root) -> None:
-    """Raise `RunError` where the program of a user's own trainer is not here to be started."""
+def require_program(study: Study, root: Root, commits: Mapping[str, CommitPin]) -> None:
+    """Raise `RunError` where the program of a user's own trainer is not here, or in a commit of its arms, to be
+    started."""
     import os
     import shutil
 
@@ -111,7 +114,17 @@ def require_program(study: Study, root: Root) -> None:
     word = study.command[0]
     if word == "{python}":
         return
-    script = script_of(root.path, word)
+    committed = [file for file in (pin.file(word) for pin in commits.values()) if file is not None]
+    if committed and len(committed) == len(commits):
+        if all(file.mode == "100755" for file in committed):
+            return
+        raise RunError(
+            f"the command's program '{word}' is not executable in every commit",
+            required="an executable file in the commit of each arm",
+            fix=f"git update-index --chmod=+x {word}, and a commit",
+            where=Where(field=("command", 0)),
+        )
+    script = None if commits else script_of(root.path, word)
     if os.access(script, os.X_OK) if script is not None else shutil.which(word):
         return
     if script is None and len(study.command) == 1 and " " in word.strip():
@@ -156,7 +169,6 @@ def _edited(context: StudyContext) -> Iterator[DesignWarning]:
     from ablate.judge.design.warnings import DesignWarning
     from ablate.pins import pin_code
     from prereg.registry.register import changes_since
-    from prereg.registry.registration import Pins
 
     try:
         registered = context.load_registration()
@@ -164,8 +176,7 @@ def _edited(context: StudyContext) -> Iterator[DesignWarning]:
             return
         pins: Pins = registered
         if context.study.trainer == "command":
-            scripts, data_files = pin_code(context)
-            pins = Pins(scripts=scripts, data_files=data_files)
+            pins = pin_code(context, keeps=False)
         changes = changes_since(registered, context.loaded, pins)
     except StudyError:
         return  # nothing differs, or what needs the registration says what is wrong with it

@@ -86,11 +86,13 @@ def _judge(context: StudyContext, registration: Registration) -> tuple[Decision,
 
 def _altered(context: StudyContext, registration: Registration) -> tuple[str, ...]:
     """The registered files of a user's own trainer that are not what they were: `verify` says the same of them."""
+    from prereg.commits.held import commit_faults
     from prereg.study.command import differing_files, script_faults
 
     changed, _ = differing_files(context.root.path, registration.data_files)  # data that are elsewhere are no fault
     data = (f"{path}: its bytes differ from those of the registered data" for path in changed)
-    return (*script_faults(registration.scripts or (), context.root.path), *data)
+    commits = commit_faults(context.root, registration.commits)
+    return (*script_faults(registration.scripts or (), context.root.path), *data, *commits)
 
 
 def _log_look(context: StudyContext, registration: Registration, decision: Decision, evidence: Evidence) -> None:

@@ -1,4 +1,4 @@
-"""What the names in a study stand for, found and hashed: corpora, tokenizers, tasks, files of a user's own trainer."""
+"""What the names in a study stand for, found and hashed: corpora, tokenizers, tasks, a user's own files and commits."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ablate.workspace import StudyContext, placed
+from prereg.commits.keeping import keep_commits
 from prereg.errors import CorpusError, RegistrationError, UnsupportedError, Where
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from ablate.data.tokenizers import BpeTokenizer
     from prereg.registry.paths import Root
     from prereg.registry.registration import CorpusPin, DataPins, Pins, Registration, TaskPin
-    from prereg.study.command import ScriptPin
 
 
 def read_data(context: StudyContext, registered: DataPins | None = None) -> dict[str, TokenizedCorpora]:
@@ -92,6 +92,11 @@ class Pinned:
     trained: tuple[BpeTokenizer, ...] = ()
     """Tokenizers that were trained from the texts, to be kept once the registration is valid."""
 
+    def keep_commits(self, root: Root, study: str) -> None:
+        """Keep the commits of arms in the repository, whatever becomes of their branches. Raises `RegistrationError`
+        where it takes no reference."""
+        keep_commits(root, study, self.pins.commits)
+
     def keep(self, root: Root) -> None:
         """Keep the trained tokenizers for the workers. A registration is valid without them."""
         if self.trained:
@@ -113,8 +118,7 @@ def pin(context: StudyContext, registered: DataPins | None = None) -> Pinned:
         readings = read_data(context, registered)
         corpus, data, trained = pin_data(context, readings)
         return Pinned(Pins(corpus=corpus, data=data, tasks=pin_tasks(context, readings)), trained)
-    scripts, data_files = pin_code(context)
-    return Pinned(Pins(scripts=scripts, data_files=data_files))
+    return Pinned(pin_code(context))
 
 
 def pin_tasks(context: StudyContext, readings: Mapping[str, TokenizedCorpora]) -> TaskPin | None:
@@ -144,15 +148,27 @@ def pin_tasks(context: StudyContext, readings: Mapping[str, TokenizedCorpora]) -
     return pins_by_tokenizer[0]
 
 
-def pin_code(context: StudyContext) -> tuple[tuple[ScriptPin, ...], tuple[ScriptPin, ...]]:
-    """The files of a user's own trainer and those it reads, as they are now; its program is here to be started."""
+def pin_code(context: StudyContext, *, keeps: bool = True) -> Pins:
+    """The files of a user's own trainer and those it reads, as they are now; its program is here to be started.
+
+    Where arms are commits, a name that is registered keeps what it meant; with `keeps` false nothing is left in the
+    repository of one that is pinned only to be shown.
+    """
     from ablate.checking import require_program
+    from prereg.commits.resolve import resolve
+    from prereg.registry.registration import Pins
     from prereg.study.command import pin_data, pin_scripts
 
-    scripts = placed(context, lambda: pin_scripts(context.root, context.study))
-    data = placed(context, lambda: pin_data(context.root, context.study))
-    placed(context, lambda: require_program(context.study, context.root))
-    return scripts, data
+    root, study = context.root, context.study
+    registered = context.load_registration() if study.commits else None
+    commits = placed(
+        context, lambda: resolve(study, root, None if registered is None else registered.commits, keeps=keeps)
+    )
+    scripts = () if commits else placed(context, lambda: pin_scripts(root, study))
+    data = placed(context, lambda: pin_data(root, study))
+    pins = Pins(scripts=scripts, data_files=data, commits=commits)
+    placed(context, lambda: require_program(study, root, commits))
+    return pins
 
 
 def require_pinned(context: StudyContext, registration: Registration) -> None:
@@ -166,6 +182,14 @@ def require_pinned(context: StudyContext, registration: Registration) -> None:
         raise CorpusError(
             f"corpus '{now.corpus.name}' is now another text (sha256 {now.corpus.sha256})",
             required=f"the registered one, sha256 {sha256}",
+        )
+    if now.commits != registration.commits:
+        changed = next(name for name, pin in registration.commits.items() if now.commits.get(name) != pin)
+        raise RegistrationError(
+            f"commit '{changed}' ({registration.commits[changed].short}) does not hold the files that were registered "
+            f"on {registration.registered_at}",
+            required=f"files that have, together, sha256 {registration.commits[changed].sha256}",
+            fix="git fsck; a copy of the repository whose objects are whole",
         )
     if now.data != registration.data:
         _refuse_data(now.data, registration)

@@ -99,6 +99,7 @@ class Prepared:
         from prereg.documents.page import keep_page
 
         context = self.context
+        self.pinned.keep_commits(context.root, context.study.study)
         written = promise(
             context.root,
             context.loaded,

@@ -1,7 +1,8 @@
 """Registering a study from Python, for a tool that carries studies out itself.
 
-The study's trainer is a command of that tool: the files of its code and data are hashed here. Corpora, tokenizers and
-tasks of the built-in trainer are measured by `ablate.registering`, which also simulates the design.
+The study's trainer is a command of that tool: the files of its code and data, and the commits of its arms, are hashed
+here. Corpora, tokenizers and tasks of the built-in trainer are measured by `ablate.registering`, which also simulates
+the design.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from prereg.commits.keeping import keep_commits
+from prereg.commits.resolve import resolve
 from prereg.documents.page import keep_page
 from prereg.errors import RegistrationError, Where
 from prereg.registry.history import as_registered
@@ -87,6 +90,9 @@ def _opened(path: Path) -> tuple[Root, Loaded, Pins]:
             fix=f"ablate register {path}",
             where=Where(file=path, line=loaded.line(("trainer",))),
         )
-    pins = Pins(scripts=pin_scripts(root, study), data_files=pin_data(root, study))
     registered = load_registration(root, study.study)
+    commits = resolve(study, root, None if registered is None else registered.commits)
+    keep_commits(root, study.study, commits)
+    scripts = () if commits else pin_scripts(root, study)
+    pins = Pins(scripts=scripts, data_files=pin_data(root, study), commits=commits)
     return root, loaded if registered is None else replace(loaded, study=as_registered(registered, loaded).study), pins

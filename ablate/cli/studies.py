@@ -90,10 +90,11 @@ class _Checked:
         from ablate.checking import check, warnings_of
         from ablate.pins import pin_code
         from ablate.workspace import published_beside
+        from prereg.registry.registration import Pins
 
         self.context = check(path, workspace)
         self.published = published_beside(self.context)
-        self.scripts, self.data = pin_code(self.context) if self.context.study.trainer == "command" else ((), ())
+        self.pins = pin_code(self.context, keeps=False) if self.context.study.trainer == "command" else Pins()
         self.notes = repeated_runs(self.context)
         self.warnings = warnings_of(self.context)
 
@@ -114,12 +115,12 @@ def _check_one(path: Path, workspace: Workspace) -> Result:
         from ablate.planning import planned
         from ablate.reporting.summaries import study as summary
 
-        yield summary.study_section(context.study, checked.scripts, checked.data)
+        yield summary.study_section(context.study, checked.pins)
         yield summary.costs_section(planned(context))
         yield from noted(checked.notes)
         if checked.published is not None:
             yield checked.published.words
-        if note := unnamed_metrics_file(context.study, context.root, checked.scripts):
+        if note := unnamed_metrics_file(context.study, context.root, checked.pins.scripts or ()):
             yield note
         yield from warned(checked.warnings)
 

@@ -32,7 +32,6 @@ from prereg.registry.looks import Look
 from prereg.registry.paths import Root
 from prereg.registry.plan import plan, planned_runs
 from prereg.registry.registration import Registration
-from prereg.study.command import code_sha256
 from prereg.study.spec import Study
 
 
@@ -186,7 +185,7 @@ def _carry_out(scheduler: Scheduler, specs: Sequence[Spec], options: RunOptions)
             runs=len(waiting),
             of=len(specs),
             slots=slots,
-            code=code_hash() if registration.scripts is None else code_sha256(registration.files),
+            code=code_hash() if registration.scripts is None else registration.codes_sha256,
             trained_again=n_again,
         )
         scheduler.log(call)

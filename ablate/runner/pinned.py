@@ -6,7 +6,8 @@ Each pinned file of the code lies in the copy under its path from the root, writ
 copy itself: what is exchanged under the root afterwards is not what runs. Next to these files lie links to whatever
 else the root has there, so that paths relative to a script lead where they always led; none inside a folder that
 `code:` names, none to `__pycache__`, and none to a module that would be imported in place of a pinned one. So no
-bytecode that somebody left is taken for that of a pinned file. A process that may write under the root may write in the
+bytecode that somebody left is taken for that of a pinned file. Of an arm that is a commit the copy holds the commit's
+files and nothing else of the root (`CommittedCopy`). A process that may write under the root may write in the
 copy too: a change that is undone before the run ends shows nowhere.
 """
 
@@ -20,7 +21,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from prereg.errors import RunError
+from prereg.commits.layout import changed_file, damaged, lay_out
+from prereg.commits.objects import Repository
+from prereg.commits.pins import CommitPin
+from prereg.errors import RegistrationError, RunError
 from prereg.registry.canon import sha256_file
 from prereg.registry.plan import CommandSpec
 from prereg.study.command import ScriptPin, script_of
@@ -69,6 +73,11 @@ def _other(pin: ScriptPin, than: str, fix: str) -> RunError:
     return RunError(f"{pin.path} is not {than}", required=f"sha256 {pin.sha256}", fix=fix)
 
 
+def private_copy(root: Path, spec: CommandSpec, place: Path) -> PrivateCopy:
+    """The code of one run, in a folder of its own: of the commit of its arm, or else of the root."""
+    return (PrivateCopy if spec.commit is None else CommittedCopy)(root, spec, place)
+
+
 @dataclass(frozen=True)
 class PrivateCopy:
     """The code of one run, in a folder of its own."""
@@ -97,6 +106,9 @@ class PrivateCopy:
             stems.setdefault(path.parent, set()).add(path.stem)
         for folder in set(stems).union(*(inner.parents for inner in stems)):
             self._link_others(folder, stems.get(folder, set()))
+        self._link_data()
+
+    def _link_data(self) -> None:
         for pin in self.spec.data_files:
             read = self.place / pin.path
             if not read.exists():
@@ -110,6 +122,10 @@ class PrivateCopy:
             if copy.is_symlink() or not copy.is_file() or sha256_file(copy) != pin.sha256:
                 than = "the registered file in the run's own copy, since the run began"
                 raise _other(pin, than, "a trainer that leaves its own code alone")
+
+    def require_source_unchanged(self) -> None:
+        """What the copy was made from is still what was registered. Raises `RunError` naming a file that is not."""
+        require_registered_files(self.root, self.spec.scripts)
 
     def remove(self) -> None:
         """Nothing of it is left, or what cannot be removed: then the next attempt says so."""
@@ -157,3 +173,75 @@ class PrivateCopy:
             if (module and entry.name.partition(".")[0] in pinned) or os.path.lexists(here / entry.name):
                 continue
             (here / entry.name).symlink_to(entry.path)
+
+
+@dataclass(frozen=True)
+class CommittedCopy(PrivateCopy):
+    """The code of one run whose arm is a commit: the files of that commit, and next to them only what `data:` names.
+
+    Nothing else of the root is linked: it is that of the working tree, and of no arm. Python finds the commit's modules
+    before any other of their names, also where the project is installed from the working tree.
+    """
+
+    def lay_out(self) -> None:
+        """Write the commit's files, in place of whatever an earlier attempt left. Raises `RunError` where one is not
+        to be had as it was registered."""
+        pin = self._pin
+        self.remove()  # of a killed attempt; what cannot be removed makes mkdir fail
+        self.place.mkdir()
+        try:
+            repository = Repository.around(self.root)
+            if repository is None:
+                raise RunError(f"{self.root} lies in no git repository", required=f"one that has commit {pin.commit}")
+            file = lay_out(repository, pin, self.place)
+            if file is not None:
+                raise RunError(
+                    next(damaged(repository, pin), f"{file.path} of commit {pin.short} is not to be had"),
+                    required=f"{file.path} of commit {pin.commit}, sha256 {file.sha256}",
+                    fix="git fetch --all --tags; git fsck; or amend the study",
+                )
+        except RegistrationError as error:
+            raise RunError(error.found, required=error.required, fix=error.fix) from None
+        self._link_data()
+
+    def require_unchanged(self) -> None:
+        """Every file of the copy still has the registered bytes. Raises `RunError` naming the one that has not."""
+        file = changed_file(self._pin, self.place)
+        if file is not None:
+            than = "the file of its commit in the run's own copy, since the run began"
+            raise _other(
+                ScriptPin(path=file.path, sha256=file.sha256), than, "a trainer that leaves its own code alone"
+            )
+
+    def require_source_unchanged(self) -> None:
+        """Nothing to compare: a commit's hash is of its files."""
+
+    def word(self, word: str) -> str:
+        """A word of the command: the place of a file of the commit, or of the data, that it names, else unchanged."""
+        name = _below(self.root, word)
+        if self._pin.file(name) is not None:
+            return str(self.place / name)
+        return str(self.root / name) if any(pin.path == name for pin in self.spec.data_files) else word
+
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """Variables under which Python imports from the copy alone."""
+        variables = super().environment(inherited)
+        # A project that is installed from the working tree (`pip install -e`) would come from there in every arm.
+        # What is on PYTHONPATH comes before what is installed.
+        folders = [self.place / "src", self.place]
+        before = [entry for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry]
+        variables["PYTHONPATH"] = os.pathsep.join([*before, *(str(folder) for folder in folders if folder.is_dir())])
+        return variables
+
+    @property
+    def _pin(self) -> CommitPin:
+        assert self.spec.commit is not None, self.spec.run_id
+        return self.spec.commit
+
+
+def _below(root: Path, word: str) -> str:
+    """The path from the root that a word names, whether or not anything is there; empty where it names none."""
+    if not word or "\0" in word:
+        return ""
+    path = Path(os.path.normpath(root / word))
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) and path != root else ""

@@ -58,7 +58,7 @@ from ablate.runner.failures import claimed_values, left_values, place_of
 from ablate.runner.glance import Glance
 from ablate.runner.messages import Message, failed, said, show_trace
 from ablate.runner.neighbours import LOCK
-from ablate.runner.pinned import Hashed, PrivateCopy, require_registered_files
+from ablate.runner.pinned import Hashed, private_copy, require_registered_files
 from prereg.errors import EvidenceError, RunError, StudyError
 from prereg.registry.canon import sha256_file
 from prereg.registry.disk import NO_ROOM, open_locked, write_passing, write_whole
@@ -324,7 +324,7 @@ class _Run:
         self.peak_memory_bytes = 0
         self.home = folder.path / "work"
         self.metrics = self.home / spec.metrics.file
-        self.code = PrivateCopy(place.root, spec, folder.path / "code") if isinstance(spec, CommandSpec) else None
+        self.code = private_copy(place.root, spec, folder.path / "code") if isinstance(spec, CommandSpec) else None
         self.glance = Glance(self.metrics, spec.metrics)
         queued = queue_attempt(spec, folder, place).record
         update: dict[str, object] = {"status": "running"}
@@ -367,8 +367,9 @@ class _Run:
                 self.code.remove()
         if stopped:
             return self._stopped()
+        if self.code is not None:
+            self.code.require_source_unchanged()
         if isinstance(self.spec, CommandSpec):
-            require_registered_files(self.place.root, self.spec.scripts)
             require_registered_files(self.place.root, self.spec.data_files, self.hashed.sha256)
         # What it left, read strictly: from here on the run is sealed or has failed.
         rows = self._rows(child, status)

@@ -79,6 +79,12 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
         keeps_runs=False,
     ),
     AmendmentEffect(
+        fields=("commits",),
+        scope="nothing",
+        said="nothing, besides what follows for the arms whose commit it is",
+        why="which files a commit means: a name that the study keeps means what it meant at its registration",
+    ),
+    AmendmentEffect(
         fields=("baseline",),
         scope="baseline",
         said="hypotheses whose claim leaves its right side to the baseline",

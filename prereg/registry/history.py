@@ -20,6 +20,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from prereg.commits.pins import promised
 from prereg.errors import FieldPath, RegistrationError, Where, dotted
 from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import CheckPin, pin_checks
@@ -122,6 +123,7 @@ def differing_pins(registered: Pins, now: Pins) -> list[Difference]:
             "data": as_json(pins.data),
             **{kind: {pin.path: pin.sha256 for pin in pinned} for kind, pinned in files.items()},
             "tasks": as_json(pins.tasks),
+            "commits": {name: promised(as_json(pin)) for name, pin in pins.commits.items()},
         }
 
     was = shown(registered)
@@ -270,6 +272,8 @@ def _alike(study: Study, other_study: Study) -> dict[str, str]:
     """Arms of a study -> arms of another that are trained alike."""
     if (study.trainer, study.command) != (other_study.trainer, other_study.command):
         return {}
+    if study.commits or other_study.commits:
+        return {}  # a name may mean another commit there: what was sealed is compared by its files, once it is pinned
     theirs = {_made_of(arm): name for name, arm in reversed(other_study.arms.items())}
     return {name: theirs[key] for name, arm in study.arms.items() if (key := _made_of(arm)) in theirs}
 
@@ -291,6 +295,7 @@ def _lock(root: Root, study: str, entry: PromiseEntry) -> tuple[dict[str, Any] |
     promise = {name: document.get(name) for name in ("study", "corpus", "own_checks", "data", "tasks")}
     for kind in ("scripts", "data_files"):
         promise[kind] = {pin["path"]: pin["sha256"] for pin in document.get(kind) or ()}
+    promise["commits"] = {name: promised(pin) for name, pin in (document.get("commits") or {}).items()}
     return promise | {"own_checks": promise["own_checks"] or {}}, ""
 
 
@@ -319,7 +324,7 @@ def _undone(promise: dict[str, Any], differences: Iterable[Difference]) -> dict[
             before["study"]["factors"] = {str(name): factors[str(name)] for name in old}
             continue
         # Corpus and code are next to the study, and their differences begin with their names.
-        pinned = re.match(r"(corpus|data|data_files|own_checks|scripts|tasks)($|[.\[])", field)
+        pinned = re.match(r"(commits|corpus|data|data_files|own_checks|scripts|tasks)($|[.\[])", field)
         # `data` of a study is a list of paths, always shown whole; `data` next to it holds pins of corpora.
         paths = field == "data" and (isinstance(old, list) or isinstance(new, list))
         inside = before if pinned and not paths else before["study"]

@@ -13,6 +13,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from prereg.commits.pins import CommitPin
 from prereg.errors import RunError, nearest
 from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import CheckPin
@@ -122,6 +123,8 @@ class CommandSpec(Planned):
     """The files that it reads, as registered."""
     working_directory: Literal["run", "root"] = "run"
     """Where it starts: in its own directory, or in the root as it sees it."""
+    commit: CommitPin | None = None
+    """The commit whose files `scripts` are; none where they are those of the root."""
 
     @property
     def files(self) -> tuple[ScriptPin, ...]:
@@ -158,6 +161,8 @@ def recipe_sha256(spec: RunSpec | CommandSpec) -> str:
         made_of["config"] = spec.config
         made_of["command"] = [*spec.command]
         made_of["code"] = {pin.path: pin.sha256 for pin in spec.scripts}
+        if spec.commit is not None:  # next to the bytes: which files are executable, and which are links
+            made_of["modes"] = {file.path: file.mode for file in spec.commit.files if file.mode != "100644"}
         made_of["data"] = {pin.path: pin.sha256 for pin in spec.data_files}
     return sha256_of(made_of)
 
@@ -218,7 +223,8 @@ def _command(registration: Registration, variant: str, seed: int) -> CommandSpec
         seed=seed,
         config=config,
         command=study.command,
-        scripts=registration.scripts,
+        scripts=registration.code_of(variant),
+        commit=registration.commit_of(variant),
         code=study.code,
         data_files=registration.data_files,
         working_directory=study.working_directory,

@@ -209,6 +209,8 @@ def _lock(
         "tasks": as_json(pins.tasks),
         "own_checks": code,
     }
+    if pins.commits:
+        promise["commits"] = {name: as_json(pin) for name, pin in pins.commits.items()}
     document = {
         "format": 1,
         **promise,

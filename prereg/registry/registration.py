@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import JsonValue, ValidationError
 
+from prereg.commits.pins import CommitPin, promised
 from prereg.errors import RegistrationError, StudyError, Where
 from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import CheckPin
@@ -21,7 +22,7 @@ from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import AmendedEntry, Entry, Override, PromiseEntry, RewordedEntry, TunedEntry, Word
 from prereg.registry.paths import Root
-from prereg.study.command import ScriptPin
+from prereg.study.command import ScriptPin, code_sha256
 from prereg.study.designs.tune import with_choice
 from prereg.study.spec import Study
 
@@ -89,6 +90,8 @@ class Pins(FrozenModel):
     """Corpora and tokenizers, where the arms read several corpora or a trained tokenizer; else none."""
     tasks: TaskPin | None = None
     """The zero- and few-shot tasks; none where none are declared."""
+    commits: dict[str, CommitPin] = {}
+    """Commit as the study writes it -> its hash and files, where the arms are commits."""
 
 
 WORDS: tuple[Word, ...] = get_args(Word)
@@ -150,10 +153,32 @@ class Registration(Pins):
             return {self.corpus.name: self.corpus}
         return {name: self.data.corpora[name] for name in self.study.training(arm).data.sources}
 
+    def commit_of(self, arm: str) -> CommitPin | None:
+        """What the commit of an arm meant; none where its code is that of the root."""
+        name = self.study.commits.get(arm)
+        return None if name is None else self.commits[name]
+
+    def code_of(self, arm: str) -> tuple[ScriptPin, ...]:
+        """The pinned code of a user's own trainer that runs of an arm are started from."""
+        commit = self.commit_of(arm)
+        return (self.scripts or ()) if commit is None else commit.scripts
+
     @property
     def files(self) -> tuple[ScriptPin, ...]:
-        """Every pinned file of a user's own trainer: its code, then its data."""
+        """Every pinned file below the root of a user's own trainer: its code, unless arms are commits, then its
+        data."""
         return (*(self.scripts or ()), *self.data_files)
+
+    def code_sha256(self, arm: str) -> str:
+        """One hash over code and data of an arm: what each run says that it was made with."""
+        return code_sha256((*self.code_of(arm), *self.data_files))
+
+    @property
+    def codes_sha256(self) -> str:
+        """One hash over code and data of all arms."""
+        if not self.commits:
+            return code_sha256(self.files)
+        return sha256_of({arm: self.code_sha256(arm) for arm in self.study.trained})
 
     @property
     def pinned(self) -> tuple[CorpusPin, ...]:
@@ -182,6 +207,9 @@ def promise_sha256(promise: Mapping[str, Any]) -> str:
     """
     pinned = ("corpus", "scripts", "data_files", "data", "tasks", "own_checks")
     parts = {"study": promise["study"], "factor_order": list(promise["study"]["factors"])}
+    # A promise without commits has the hash that it had before there were any.
+    if promise.get("commits"):
+        parts["commits"] = {name: promised(pin) for name, pin in promise["commits"].items()}
     return sha256_of(parts | {name: promise.get(name) or None for name in pinned})
 
 

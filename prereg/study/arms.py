@@ -1,12 +1,14 @@
 """Arms: variants or factor levels applied to the base, each override checked against it.
 
 An override names a field of the base by its dotted path. A path that does not exist, a value of the
-wrong type and two arms that resolve to the same configuration are mistakes, found here.
+wrong type and two arms that resolve to the same configuration are mistakes, found here. `commit` is no
+field of a configuration: it says which files of the user's repository an arm is started from.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -35,6 +37,8 @@ class Arm:
     name: str
     overrides: Mapping[str, JsonValue]
     config: Config
+    commit: str | None = None
+    """The commit whose files it is started from, as the study writes it; none where its code is that of the root."""
 
 
 def resolve_arms(
@@ -54,7 +58,7 @@ def resolve_arms(
     # Before any is made: nine factors of ten levels are a billion arms.
     _check_size(variants, factors)
     arms: dict[str, Arm] = {}
-    arm_by_content: dict[tuple[bytes, bool], str] = {}
+    arm_by_content: dict[tuple[bytes, str | None, bool], str] = {}
     for name, overrides, paths in _cells(variants, factors):
         # No single level is to blame for a combination of them.
         field: FieldPath = ("variants", name) if variants else ("factors",)
@@ -69,10 +73,10 @@ def resolve_arms(
                 fault,
                 f"level names that stay distinct when joined by hyphens, and at most {_LONGEST_NAME} characters in all",
             )
-        config = apply_overrides(base, overrides, paths)
+        config, commit = configured(base, overrides, paths)
         # Compared as canonical bytes: to Python, true equals 1.
         dumped = config.model_dump(mode="json") if isinstance(config, Training) else config
-        content = canonical_bytes(dumped), name in tuned
+        content = canonical_bytes(dumped), commit, name in tuned
         if content in arm_by_content:
             raise field_error(
                 field,
@@ -81,8 +85,22 @@ def resolve_arms(
                 f"remove '{name}', or change what it overrides",
             )
         arm_by_content[content] = name
-        arms[name] = Arm(name, overrides, config)
+        arms[name] = Arm(name, overrides, config, commit)
+    _require_all_or_none(arms, variants)
     return arms
+
+
+def _require_all_or_none(arms: Mapping[str, Arm], variants: Mapping[str, object]) -> None:
+    without = [name for name, arm in arms.items() if arm.commit is None]
+    if not without or len(without) == len(arms):
+        return
+    with_one = next(arm for arm in arms.values() if arm.commit is not None)
+    raise field_error(
+        ("variants", without[0]) if variants else ("factors",),
+        f"'{with_one.name}' is commit '{with_one.commit}', and '{without[0]}' is none",
+        "a commit for every arm, so that each is pinned alike: its own, or that of the base",
+        "base: {commit: HEAD, ...}; or commit: WORKTREE, the files as they lie here",
+    )
 
 
 def _check_size(variants: Mapping[str, object], factors: Mapping[str, Mapping[str, object]]) -> None:
@@ -118,6 +136,38 @@ def _cells(
                 paths[key] = ("factors", factor, level, key)
         cells.append(("-".join(levels), merged, paths))
     return cells
+
+
+COMMIT = "commit"
+"""The override, and the field of the base, that names the commit of an arm."""
+_NAME_OF_COMMIT = re.compile(r"[A-Za-z0-9_@][A-Za-z0-9_@./+#{}^~-]*")
+
+
+def configured(
+    base: Config, overrides: Mapping[str, JsonValue], paths: Mapping[str, FieldPath]
+) -> tuple[Config, str | None]:
+    """The base with overrides, and the commit that they name. Raises `SpecError`, as `apply_overrides` does."""
+    if isinstance(base, Training):
+        if COMMIT in overrides:
+            raise field_error(
+                paths[COMMIT],
+                "'commit' with trainer: gpt, whose code is that of ablate itself",
+                "arms of the built-in trainer differ by fields of the base; of your own trainer they can be commits",
+                "trainer: command",
+            )
+        return apply_overrides(base, overrides, paths), None
+    values = {key: value for key, value in overrides.items() if key != COMMIT}
+    config = apply_overrides({key: value for key, value in base.items() if key != COMMIT}, values, paths)
+    commit = overrides.get(COMMIT, base.get(COMMIT))
+    if commit is not None and not (isinstance(commit, str) and _NAME_OF_COMMIT.fullmatch(commit)):
+        is_number = isinstance(commit, int | float) and not isinstance(commit, bool)
+        raise field_error(
+            paths[COMMIT] if COMMIT in overrides else ("base", COMMIT),
+            f"commit is {json.dumps(commit)[:60]}" + (", which YAML takes for a number" if is_number else ""),
+            "a tag, branch or hash of a commit as text, or WORKTREE",
+            'commit: "1234567"' if is_number else "commit: v1.2",
+        )
+    return config, commit
 
 
 def apply_overrides(base: Config, overrides: Mapping[str, JsonValue], paths: Mapping[str, FieldPath]) -> Config:

@@ -250,7 +250,7 @@ def pin_scripts(root: Root, study: Study) -> tuple[ScriptPin, ...]:
     # A file under `data:` is pinned there, also where the command names it: a change of it is no change of the code.
     data = _named(root, study.data, "data")
     scripts = _named(root, study.code, "code") - data
-    for at, word in dict.fromkeys(_every_word(study)):
+    for at, word in dict.fromkeys(every_word(study)):
         path = script_of(root.path, word)
         if path is not None:
             scripts |= {path} - data
@@ -321,9 +321,12 @@ def script_of(root: Path, word: str) -> Path | None:
     return path
 
 
-def _every_word(study: Study) -> Iterator[tuple[int, str]]:
-    """The words of all planned runs with their places: a file may be named by a value of one arm, `{config}.py`."""
+def every_word(study: Study, arm: str = "") -> Iterator[tuple[int, str]]:
+    """The words of all planned runs, or of those of one arm, with their places: a file may be named by a value of one
+    arm, `{config}.py`."""
     for name, seed in study.cells:
+        if arm and name != arm:
+            continue
         config = study.trained[name].config
         assert isinstance(config, dict), name
         # The Python is no file of the trainer's, and lies elsewhere on every machine.

@@ -73,7 +73,7 @@ class StudyFields(YamlModel):
     `{--amp if optim.amp}` is `--amp` where that value is true, and left out where it is false."""
     base: Training | dict[str, JsonValue] = Field(default_factory=dict)
     """The configuration that all variants share: for `trainer: gpt` model, data, optim, budget and numerics; for a
-    command any mapping, passed on unchanged."""
+    command any mapping, passed on unchanged, but for `commit`, which is that of every arm without one of its own."""
     working_directory: Literal["run", "root"] = "run"
     """Where the command starts: in `{run_dir}`, where its metrics belong, or in the root as the run sees it."""
     code: tuple[Annotated[str, AfterValidator(_below_the_root)], ...] = ()
@@ -89,7 +89,9 @@ class StudyFields(YamlModel):
     report: Report = Report()
     """What the report draws in addition to the claims."""
     variants: dict[Name, Overrides] = Field(default_factory=dict)
-    """Arms by name, each a set of dotted overrides of the base."""
+    """Arms by name, each a set of dotted overrides of the base. Of a trainer of your own `commit` names, next to them,
+    the commit whose files the arm is started from: a tag, a branch or a hash, or `WORKTREE` for the files as they lie
+    here. Registration pins its full hash and every file."""
     factors: dict[Name, dict[Name, Overrides]] = Field(default_factory=dict)
     """Factors and their levels; arms are all combinations, named by their levels in the order of the factors."""
     components: Components | None = None

@@ -58,7 +58,8 @@ def check_handover(study: Study, root: Root) -> None:
 
 def forgotten(study: Study, root: Root) -> tuple[Forgotten, ...]:
     """Everything that the study and its script do not agree in; nothing where the command starts no readable script."""
-    shown = script_in(root, study.command) if study.trainer == "command" else None
+    # What lies below the root is the code of no arm, where arms are commits.
+    shown = script_in(root, study.command) if study.trainer == "command" and not study.commits else None
     if shown is None:
         return ()
     path, script = shown

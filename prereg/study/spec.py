@@ -91,7 +91,7 @@ class Study(StudyFields):
         if self.tune is None or not self.tune.chosen:
             return self.untuned
         return self.untuned | {
-            pilot.of: Arm(pilot.of, self.untuned[pilot.of].overrides, pilot.config)
+            pilot.of: Arm(pilot.of, self.untuned[pilot.of].overrides, pilot.config, pilot.commit)
             for pilot in self.pilots.values()
             if pilot.setting == self.tune.chosen.get(pilot.of)
         }
@@ -112,6 +112,11 @@ class Study(StudyFields):
     def trained(self) -> dict[str, Arm]:
         """Every arm that is trained: those of the pilot, and those that are judged."""
         return {**self.pilots, **self.arms}
+
+    @cached_property
+    def commits(self) -> dict[str, str]:
+        """Arm -> its commit as the study writes it, of every arm that is trained; empty where arms are no commits."""
+        return {name: arm.commit for name, arm in self.trained.items() if arm.commit is not None}
 
     @property
     def settings_known(self) -> bool:

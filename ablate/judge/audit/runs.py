@@ -11,7 +11,6 @@ from ablate.records.run_record import RunRecord
 from prereg.registry.canon import sha256_of
 from prereg.registry.ledger_entry import ImportedEntry
 from prereg.registry.plan import Cell
-from prereg.study.command import code_sha256
 from prereg.study.handover import PAIRING_LINES
 from prereg.study.spec import Study
 from prereg.study.training import Training, breaches, promises_any, unmeasured
@@ -153,6 +152,9 @@ def _own_trainer(context: AuditContext) -> bool:
 @check("the trainer's code is registered", applies=_own_trainer)
 def _code_registered(context: AuditContext) -> Found:
     scripts = context.registration.scripts or ()
+    if context.registration.commits:
+        commits = context.registration.commits.items()
+        return Result([f"{name} ({pin.short}): {len(pin.files)} files" for name, pin in commits], passed=True)
     if not scripts:
         text = "no word of the command names a file under the root, and there is no code:"
         return Result(passed=False, found=text)
@@ -161,9 +163,12 @@ def _code_registered(context: AuditContext) -> Found:
 
 @check("every run used the registered code", applies=_own_trainer)
 def _code(context: AuditContext) -> Found:
-    registered_sha256 = code_sha256(context.registration.files)
-    with_other_code = [named_run(run) for run in context.ended if run.provenance.code != registered_sha256]
-    return Result(with_other_code, required=f"the registered files, together {registered_sha256[:12]}")
+    registration = context.registration
+    sha256_by_arm = {arm: registration.code_sha256(arm) for arm in registration.study.trained}
+    with_other_code = [named_run(run) for run in context.ended if run.provenance.code != sha256_by_arm.get(run.variant)]
+    each = "" if registration.commits else f", together {registration.codes_sha256[:12]}"
+    files = "the files of its arm's commit" if registration.commits else "the registered files"
+    return Result(with_other_code, required=f"{files}{each}")
 
 
 _PROMISE = "that one seed fixes the same randomness for every variant is the trainer's promise"

@@ -18,10 +18,11 @@ from prereg.documents.procedures import errors_held, lost_starts, spike
 from prereg.documents.sentences import counted_as, say
 from prereg.registry.amendments import affected, keeps_runs
 from prereg.registry.register import words_alone
+from prereg.registry.registration import Pins
 from prereg.rule.divergence import refutable, said_losses
 from prereg.study.analysis import in_words
 from prereg.study.claim import weights_in_words
-from prereg.study.command import ScriptPin, command_line, filled
+from prereg.study.command import command_line, filled
 from prereg.study.designs.per_task import by_family, of_any_task, said_once, tasks_of
 from prereg.study.measure import is_folder
 from prereg.study.spec import Study
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
     from prereg.registry.ledger_entry import AmendedEntry, Entry
 
 
-def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequence[ScriptPin] = ()) -> Section:
+NO_PINS = Pins()
+
+
+def study_section(study: Study, pins: Pins = NO_PINS) -> Section:
     """What a study promises: arms, claims, errors and its rule as a table; of a command, all that will be started."""
     components, harness, lost = study.components, study.measure.harness, lost_starts(study)
     made = blocks(
@@ -49,7 +53,7 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
         alpha=words.compact(study.analysis.alpha),
         gate=in_words(study) if study.gate_steps else "",
         correct=study.analysis.correct,
-        **_command(study, scripts, data),
+        **_command(study, pins),
         design="" if components is None else say("design", study),
         reasons=None if components is None else tables.REASONS.of(components.reasons().items()),
         arm_table=replace(arms_table(study), caption=""),
@@ -83,7 +87,7 @@ def _claims(study: Study) -> Iterator[dict[str, object]]:
         }
 
 
-def _command(study: Study, scripts: Sequence[ScriptPin], data: Sequence[ScriptPin]) -> dict[str, object]:
+def _command(study: Study, pins: Pins) -> dict[str, object]:
     """Every word and every file of a user's own trainer, before anything of it is started."""
     if study.trainer != "command":
         return {"command": ""}
@@ -100,8 +104,11 @@ def _command(study: Study, scripts: Sequence[ScriptPin], data: Sequence[ScriptPi
         "first": command_line(tuple(word for word in filled(study.command, own, arm.config) if word is not None)),
         "metrics_file": study.metrics.file,
         "in_root": study.working_directory != "run",
-        "scripts": scripts,
-        "pins": [(kind, pin) for kind, pins in (("Code", scripts), ("Data", data)) for pin in pins],
+        "scripts": pins.scripts,
+        "commits": pins.commits,
+        "pins": [
+            (kind, pin) for kind, files in (("Code", pins.scripts or ()), ("Data", pins.data_files)) for pin in files
+        ],
     }
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import product
 from math import fsum, isfinite
 from typing import TYPE_CHECKING, Annotated, Literal, Self
@@ -25,7 +25,7 @@ from pydantic import Field, JsonValue, PrivateAttr, model_validator
 from prereg.errors import FieldPath, field_error, not_one_of
 from prereg.frozen import FrozenModel, once
 from prereg.metrics.catalogue import Better, without_side
-from prereg.study.arms import Arm, apply_overrides
+from prereg.study.arms import Arm, configured
 from prereg.study.measure import Name, Seed, check_known, check_suite
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class Tune(FrozenModel):
 class Pilot(Arm):
     """One setting of a tuned arm, run on the pilot seeds."""
 
+    _: KW_ONLY
     of: str
     """The arm."""
     setting: Mapping[str, JsonValue]
@@ -122,12 +123,12 @@ def pilots_of(study: Study) -> dict[str, Pilot]:
                     f"leave {field} out of '{arm}', or tune another field",
                 )
             overrides = {**base.overrides, **setting}
-            config = apply_overrides(study.base, overrides, dict.fromkeys(overrides, place))
+            config, commit = configured(study.base, overrides, dict.fromkeys(overrides, place))
             name = f"{arm}.{_label(setting)}"
             # `a b` and `a_b` have one label, and the name is that of a folder.
             if name in pilots or len(name) > 80:
                 name = f"{arm}.setting-{at + 1}"
-            pilots[name] = Pilot(name, overrides, config, arm, setting)
+            pilots[name] = Pilot(name, overrides, config, commit, of=arm, setting=setting)
     return pilots
 
 
