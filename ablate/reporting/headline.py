@@ -17,6 +17,7 @@ from ablate.reporting.view import FindingView
 from ablate.reporting.wording import phrase
 from prereg.documents.claims import capital
 from prereg.registry.registration import Registration
+from prereg.study.analysis import Stable
 from prereg.study.presentation import Labels
 from prereg.study.spec import Study
 
@@ -61,7 +62,7 @@ def headline_of(decision: Decision, registration: Registration) -> Headline:
         for finding in findings[MOST_FINDINGS:]:
             labels_by_outcome.setdefault(finding.outcome, []).append(finding.label)
         clauses.append(phrase("first_screen.outcomes", labels_by_outcome))
-    clauses += [stability_in_words(arm, study.labels) for arm in stability]
+    clauses += [stability_in_words(arm, study.labels, study.stable) for arm in stability]
     return Headline(capital(decision.verdict), tuple(clauses))
 
 
@@ -85,10 +86,13 @@ def _decisive(decision: Decision, study: Study) -> tuple[list[Finding], list[Sta
     ]
 
 
-def stability_in_words(arm: Stability, labels: Labels) -> str:
-    """`fast is stable: of 5 runs none diverged or had a loss spike; the rate may still be up to 45% (95% bound)`."""
+def stability_in_words(arm: Stability, labels: Labels, rule: Stable) -> str:
+    """`fast is stable: of 5 runs none diverged or had a loss spike; the rate may still be up to 45% (95% bound)`.
+
+    Where the rule has levels that each run must reach, a stable arm is said to have reached them.
+    """
     spiked = sum(bool(steps) for steps in arm.spikes.values())
-    return phrase("first_screen.stability", labels.arm(arm.variant), arm, spiked, share_of_bound(arm))
+    return phrase("first_screen.stability", labels.arm(arm.variant), arm, spiked, share_of_bound(arm), rule)
 
 
 def later_study(decision: Decision, registration: Registration) -> str:

@@ -20,6 +20,7 @@ from ablate.judge.verdict import Stability
 from ablate.judge.wording import upper_bound
 from ablate.reporting.headline import stability_in_words
 from prereg.documents.sentences import say
+from prereg.study.analysis import Stable
 from prereg.study.load import load_study
 from prereg.study.presentation import NO_LABELS
 from prereg.study.spec import Study
@@ -307,11 +308,15 @@ def test_stability_is_said_with_the_bound_of_its_rate() -> None:
             assert stats.binom.cdf(k, n, upper_bound(k, n)) == pytest.approx(0.05)
     assert upper_bound(5, 5) == 1.0
     none = Stability(variant="fast", stable=True, runs=5)
-    assert stability_in_words(none, NO_LABELS).endswith(
+    assert stability_in_words(none, NO_LABELS, Stable()).endswith(
         "stable: of 5 runs none diverged or had a loss spike; the rate may still be up to 45% (95% bound)"
     )
+    by_80 = Stable(reached={"val/loss": 2.9, "by": 80})
+    assert "had a loss spike, and each reached the registered level of val/loss by step 80; the rate" in (
+        stability_in_words(none, NO_LABELS, by_80)
+    )
     some = Stability(variant="fast", stable=False, runs=5, diverged=(1, 2), spikes={2: (7,), 3: (), 4: (9,)})
-    assert stability_in_words(some, NO_LABELS) == (
+    assert stability_in_words(some, NO_LABELS, Stable()) == (
         "fast is unstable: of 5 runs 2 diverged and 2 had loss spikes; the rate may be up to 92% (95% bound)"
     )
 
