@@ -155,18 +155,17 @@ def pin_code(context: StudyContext, *, keeps: bool = True) -> Pins:
     repository of one that is pinned only to be shown.
     """
     from ablate.checking import require_program
-    from prereg.commits.resolve import resolve
+    from prereg.commits.resolve import resolve_with_changes
     from prereg.registry.registration import Pins
     from prereg.study.command import pin_data, pin_scripts
 
     root, study = context.root, context.study
     registered = context.load_registration() if study.commits else None
-    commits = placed(
-        context, lambda: resolve(study, root, None if registered is None else registered.commits, keeps=keeps)
-    )
+    earlier = None if registered is None else registered.commits
+    commits, changes = placed(context, lambda: resolve_with_changes(study, root, earlier, keeps=keeps))
     scripts = () if commits else placed(context, lambda: pin_scripts(root, study))
     data = placed(context, lambda: pin_data(root, study))
-    pins = Pins(scripts=scripts, data_files=data, commits=commits)
+    pins = Pins(scripts=scripts, data_files=data, commits=commits, code_changes=changes)
     placed(context, lambda: require_program(study, root, commits))
     return pins
 

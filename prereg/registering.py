@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from prereg.commits.keeping import keep_commits
-from prereg.commits.resolve import resolve
+from prereg.commits.resolve import resolve_with_changes
 from prereg.documents.page import keep_page
 from prereg.errors import RegistrationError, Where
 from prereg.registry.history import as_registered
@@ -91,8 +91,8 @@ def _opened(path: Path) -> tuple[Root, Loaded, Pins]:
             where=Where(file=path, line=loaded.line(("trainer",))),
         )
     registered = load_registration(root, study.study)
-    commits = resolve(study, root, None if registered is None else registered.commits)
+    commits, changes = resolve_with_changes(study, root, None if registered is None else registered.commits)
     keep_commits(root, study.study, commits)
     scripts = () if commits else pin_scripts(root, study)
-    pins = Pins(scripts=scripts, data_files=pin_data(root, study), commits=commits)
+    pins = Pins(scripts=scripts, data_files=pin_data(root, study), commits=commits, code_changes=changes)
     return root, loaded if registered is None else replace(loaded, study=as_registered(registered, loaded).study), pins

@@ -13,6 +13,7 @@ from typing import Literal
 
 from pydantic import computed_field
 
+from prereg.commits.held import held
 from prereg.documents.page import compare_page
 from prereg.errors import RegistrationError, StudyError, StudyFileError, nearest
 from prereg.frozen import FrozenModel
@@ -41,7 +42,7 @@ from prereg.study.command import ScriptPin, differing_files, script_faults
 from prereg.study.corpora import KNOWN, TOY_SHA256, Manifest, read_manifest, search_path, whole_sha256
 from prereg.study.load import load_study
 from prereg.study.training import Bpe, TokenizerFile
-from prereg.text import counted
+from prereg.text import counted, listed
 
 HISTORY = "history of the ledger"
 State = Literal["ok", "changed", "judged differently", "not checked"]
@@ -299,6 +300,7 @@ def check_pins(root: Root, registration: Registration) -> Iterator[Item]:
     for pin in registration.pinned:
         yield _corpus(root, name, pin)
     yield from _files(root, name, "data files", registration.data_files)
+    yield from _commits(root, registration)
     tokenizers = {} if registration.data is None else registration.data.tokenizers
     chosen = {arm: registration.study.training(arm).data.tokenizer for arm in tokenizers}
     trained = dict.fromkeys(sha256 for arm, sha256 in tokenizers.items() if isinstance(chosen[arm], Bpe))
@@ -346,6 +348,24 @@ def _files(root: Root, study: str, what: str, pins: Sequence[ScriptPin]) -> Iter
     if absent:
         why = f"{counted(len(absent), 'file')} not here, {absent[0]} among them" if absent[1:] else "not here"
         yield not_checked(study, f"{what}, absent" if held else what, why, f"put them in place: {absent[0]}")
+
+
+def _commits(root: Root, registration: Registration) -> Iterator[Item]:
+    """The commits of arms, every object of them: in the repository, or as a bundle holds their files."""
+    name = registration.study.study
+    each = held(root, registration.commits)
+    checked = [one for one in each if not one.unchecked]
+    if checked:
+        faults = [fault for one in checked for fault in one.faults]
+        moved = [
+            f"{one.name} is now {one.moved_to[:10]}, and {one.pin.short} counts" for one in checked if one.moved_to
+        ]
+        n_whole = sum(not one.faults for one in checked)
+        note = "; ".join([f"{n_whole} of {len(each)} hold what was registered", *moved])
+        yield item(name, "commits of arms", *faults, note=note, fix="git fetch --all --tags; git fsck")
+    if unchecked := [one for one in each if one.unchecked]:
+        why = f"{listed([one.pin.short for one in unchecked])}: {unchecked[0].unchecked}"
+        yield not_checked(name, "commits of arms", why, "verify in the repository that has them")
 
 
 def _trained_tokenizers(root: Root, study: str, registered: Sequence[str]) -> Iterator[Item]:

@@ -20,6 +20,10 @@ from ablate.verification.archive import LARGEST_BYTES, MOST_MEMBERS, is_safe, me
 from ablate.verification.guide import GUIDED, guide
 from ablate.verification.manifest import MANIFEST, LedgerPart, LeftOut, manifest_bytes, this_tool
 from ablate.verification.result import Verification
+from prereg.commits.held import copy_of
+from prereg.commits.layout import read_files
+from prereg.commits.objects import Repository
+from prereg.commits.pins import CommittedFile
 from prereg.errors import EvidenceError, StudyFileError, Where
 from prereg.metrics.user_code import kind_of, own_code, read_source
 from prereg.registry.canon import sha256_bytes, sha256_file
@@ -131,11 +135,30 @@ def _code(parts: Gathered, registration: Registration, study_path: Path) -> None
         elif path not in taken:
             taken.add(path)
             parts.take(path, source)
+    _commits(parts, registration)
     for pin in registration.scripts or ():
         path = parts.root.path / pin.path
         if path.is_file() and path not in taken:
             taken.add(path)
             parts.take(path, path.read_bytes())
+
+
+def _commits(parts: Gathered, registration: Registration) -> None:
+    """The files of each commit that an arm is, a folder for each: what a reader without the repository compares."""
+    repository = Repository.around(parts.root.path) if registration.commits else None
+    for name, pin in registration.commits.items():
+        copy = copy_of(parts.root, pin)
+        here: list[tuple[CommittedFile, bytes | None]] = []
+        if copy.is_dir():  # a bundle that was unpacked, and is packed again
+            here = [(file, (copy / file.sha256).read_bytes()) for file in pin.files if (copy / file.sha256).is_file()]
+        elif repository is not None:
+            here = [*read_files(repository, pin)]
+        files = {copy / file.sha256: data for file, data in here if data is not None}
+        if len(files) < len({file.sha256 for file in pin.files}):
+            parts.skip(f"the files of commit {name} ({pin.short})", "they are not here; the lock has the hash of each")
+            continue
+        for path, data in files.items():
+            parts.take(path, data)
 
 
 def _next_to_lock(parts: Gathered, study: str, locks: set[str]) -> None:

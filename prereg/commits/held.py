@@ -1,6 +1,6 @@
 """Whether the commits of a registration are still what they were: in the repository, or as a bundle holds them.
 
-    commits / HASH10 / PATH      a bundle's copy of the files of a commit, for readers without the repository
+    commits / HASH10 / SHA256    a bundle's copy of one file of a commit, for readers without the repository
 
 Verdicts rest on the records, which say by hash which files they were made with. So a reader who has neither repository
 nor copy can judge again, and is told that the files were not compared.
@@ -41,7 +41,8 @@ class Held:
 
 
 def copy_of(root: Root, pin: CommitPin) -> Path:
-    """Where a bundle holds the files of a commit."""
+    """Where a bundle holds the files of a commit, each under its sha256: not every path of a commit is one that every
+    system has."""
     return root.path / "commits" / pin.short
 
 
@@ -77,8 +78,8 @@ def _held(root: Root, repository: Repository | None, name: str, pin: CommitPin) 
 
 
 def _differing(copy: Path, pin: CommitPin) -> Iterator[str]:
-    """A bundle holds a link as a file of its target's name."""
+    """A link is held as a file of the bytes that git has of it."""
     for file in pin.files:
-        place = copy / file.path
+        place = copy / file.sha256
         if place.is_symlink() or not place.is_file() or sha256_file(place) != file.sha256:
             yield f"{file.path} of commit {pin.short} in this bundle is not the registered file"

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from prereg.commits.pins import FileChange
 from prereg.errors import RegistrationError, SealError
 from prereg.seals.program import LARGEST_BYTES, Answer, Program, ask
 
@@ -153,10 +154,15 @@ class Repository:
             at = end + 1 + int(header[2]) + 1
             yield entry, rest[end + 1 : at - 1]
 
-    def changes(self, one: str, other: str, paths: Iterable[str]) -> str:
-        """`git diff --stat` between the trees of two commits, of these paths from the root."""
-        words = ("diff-tree", "-r", "--stat=100", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
-        return self.output(*words, one, other, "--", *paths).decode("utf-8", "replace")
+    def changes(self, one: str, other: str) -> Iterator[FileChange]:
+        """What differs between two commits below the root, as `git diff --numstat` counts it."""
+        words = ("diff-tree", "-r", "-z", "--numstat", "--no-ext-diff", "--no-textconv", "--no-renames", one, other)
+        for line in filter(None, self.output(*words, "--", ".").split(b"\0")):
+            added, deleted, path = line.split(b"\t", 2)
+            inside = os.fsdecode(path).removeprefix(self.prefix)
+            # A dash in place of the numbers: a file that is no text.
+            lines = [int(count) if count.isdigit() else None for count in (added, deleted)]
+            yield FileChange(path=inside, added=lines[0], deleted=lines[1])
 
 
 def _ask(root: Path, environment: Mapping[str, str], words: Sequence[str], data: bytes = b"") -> Answer:

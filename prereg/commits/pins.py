@@ -78,6 +78,36 @@ class CommitPin(FrozenModel):
         return next((file for file in self.files if file.path == path), None)
 
 
+class FileChange(FrozenModel):
+    """One file that differs between two commits, as `git diff --numstat` counts it."""
+
+    path: str
+    """Its path from the root."""
+    added: int | None
+    """Lines that only the later one has; none of a file that is no text."""
+    deleted: int | None
+    """Lines that only the earlier one has."""
+
+
+class CodeChanges(FrozenModel):
+    """What differs in the laid out files of a commit from those of the baseline's."""
+
+    against: str
+    """The commit of the baseline, as the study writes it."""
+    files: tuple[FileChange, ...]
+    """The files that differ, by path."""
+
+    @property
+    def added(self) -> int:
+        """Lines that only this commit has."""
+        return sum(file.added or 0 for file in self.files)
+
+    @property
+    def deleted(self) -> int:
+        """Lines that only the baseline's has."""
+        return sum(file.deleted or 0 for file in self.files)
+
+
 def files_sha256(files: Iterable[CommittedFile]) -> str:
     """One hash over the files of a commit."""
     return sha256_of({file.path: [file.mode, file.blob, file.sha256] for file in files})

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from prereg.commits.objects import Repository, TreeEntry
-from prereg.commits.pins import LINK, WORKTREE, CommitPin, CommittedFile
+from prereg.commits.pins import LINK, WORKTREE, CodeChanges, CommitPin, CommittedFile
 from prereg.commits.worktree import changed_paths, commit_worktree, scratch
 from prereg.errors import FieldPath, RegistrationError, Where, not_one_of
 from prereg.registry.canon import sha256_bytes, sha256_of
@@ -47,9 +47,16 @@ def resolve(
     >>> resolve(Study.from_yaml("studies/own.yaml"), Root.find(Path("studies/own.yaml")))
     {}
     """
+    return resolve_with_changes(study, root, registered, keeps=keeps)[0]
+
+
+def resolve_with_changes(
+    study: Study, root: Root, registered: Mapping[str, CommitPin] | None = None, *, keeps: bool = True
+) -> tuple[dict[str, CommitPin], dict[str, CodeChanges]]:
+    """The same, and what differs in each commit from that of the baseline: for readers, and no part of a promise."""
     names = dict.fromkeys(study.commits.values())
     if not names:
-        return {}
+        return {}, {}
     repository = repository_of(root, study)
     if not keeps:
         with scratch(repository) as apart:
@@ -100,7 +107,7 @@ def place_of(study: Study, name: str) -> FieldPath:
 
 def _resolved(
     study: Study, repository: Repository, names: Iterable[str], registered: Mapping[str, CommitPin]
-) -> dict[str, CommitPin]:
+) -> tuple[dict[str, CommitPin], dict[str, CodeChanges]]:
     laid_out = LaidOut.of(study)
     pins: dict[str, CommitPin] = {}
     for name in names:
@@ -112,7 +119,25 @@ def _resolved(
             raise error.at(field=place_of(study, name)) from None
     _require_words(study, pins)
     _require_different_arms(study, pins)
-    return pins
+    return pins, _changes(study, repository, laid_out, pins)
+
+
+def _changes(
+    study: Study, repository: Repository, laid_out: LaidOut, pins: Mapping[str, CommitPin]
+) -> dict[str, CodeChanges]:
+    against = study.commits[study.baseline]
+    return {
+        name: CodeChanges(
+            against=against,
+            files=tuple(
+                change
+                for change in repository.changes(pins[against].commit, pin.commit)
+                if laid_out.counts(change.path)
+            ),
+        )
+        for name, pin in pins.items()
+        if pin.sha256 != pins[against].sha256
+    }
 
 
 def _commit(study: Study, repository: Repository, laid_out: LaidOut, name: str) -> str:

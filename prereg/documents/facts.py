@@ -17,7 +17,17 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from prereg.documents.claims import PLAIN, ClaimFacts, amount, capital, claims_of, per, plain, reading
 from prereg.documents.procedures import SPENDING, at_level
-from prereg.documents.training import ArmFacts, FactorFacts, Parts, arms_of, base_parts, factors_of, kept_by_no_arm
+from prereg.documents.training import (
+    ArmFacts,
+    CommitFacts,
+    FactorFacts,
+    Parts,
+    arms_of,
+    base_parts,
+    commits_of,
+    factors_of,
+    kept_by_no_arm,
+)
 from prereg.escape import quoted, visible
 from prereg.metrics.catalogue import TASK_METRICS
 from prereg.registry.amendments import amendments_of
@@ -424,17 +434,22 @@ class Facts:
     @property
     def base(self) -> Parts | list[str]:
         """The base in words."""
-        return base_parts(self.study, self.registration.corpus if self.registration else None)
+        return base_parts(self.study, self.registration.corpus if self.registration else None, pins=self.registration)
 
     @property
     def kept(self) -> Parts | list[str]:
         """The base in words as far as some arm keeps it."""
         corpus = self.registration.corpus if self.registration else None
-        return base_parts(self.study, corpus, kept_by_no_arm(self.study))
+        return base_parts(self.study, corpus, kept_by_no_arm(self.study), self.registration)
+
+    @cached_property
+    def commits(self) -> list[CommitFacts]:
+        """The commits that the arms are, as they were pinned."""
+        return commits_of(self.study, self.registration)
 
     @cached_property
     def arms(self) -> list[ArmFacts]:
-        return arms_of(self.study)
+        return arms_of(self.study, self.registration)
 
     @property
     def any_change(self) -> bool:
@@ -442,7 +457,7 @@ class Facts:
 
     @cached_property
     def factors(self) -> list[FactorFacts]:
-        return factors_of(self.study)
+        return factors_of(self.study, self.registration)
 
     @property
     def tokens(self) -> dict[str, int]:

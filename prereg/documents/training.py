@@ -13,10 +13,11 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from prereg.commits.pins import CodeChanges, CommitPin
 from prereg.documents.sentences import field_in_words, fields_with_words
 from prereg.escape import quoted
-from prereg.registry.registration import CorpusPin
-from prereg.study.arms import Arm
+from prereg.registry.registration import CorpusPin, Pins
+from prereg.study.arms import COMMIT, Arm
 from prereg.study.spec import Study
 from prereg.study.training import Training
 from prereg.text import counted, listed
@@ -71,6 +72,24 @@ class ArmFacts:
 
 
 @dataclass(frozen=True)
+class CommitFacts:
+    """A commit of arms."""
+
+    arms: list[str]
+    """The arms that are judged and start from it."""
+    name: str
+    """As the study writes it."""
+    pin: CommitPin
+    changes: CodeChanges | None
+    """What differs from the baseline's commit; none of that itself, and of one with the same files."""
+
+    @property
+    def against(self) -> str:
+        """The baseline's commit, as the study writes it."""
+        return "" if self.changes is None else self.changes.against
+
+
+@dataclass(frozen=True)
 class FactorFacts:
     """A factor: its name, and (level, what it changes) of each level, quoted."""
 
@@ -78,10 +97,34 @@ class FactorFacts:
     levels: list[tuple[str, str]]
 
 
-def base_parts(study: Study, corpus: CorpusPin | None, without: Set[str] = frozenset()) -> Parts | list[str]:
+def commits_of(study: Study, pins: Pins | None) -> list[CommitFacts]:
+    """Every commit of an arm that is judged, as it was pinned; none of a draft, and where arms are no commits."""
+    if pins is None:
+        return []
+    arms_by_name: dict[str, list[str]] = {}
+    for arm in study.arms:
+        if arm in study.commits:
+            arms_by_name.setdefault(study.commits[arm], []).append(study.labels.arm(arm))
+    return [
+        CommitFacts(arms, name, pins.commits[name], pins.code_changes.get(name)) for name, arms in arms_by_name.items()
+    ]
+
+
+def _commit(name: JsonValue, pins: Pins | None) -> str:
+    pin = None if pins is None else pins.commits.get(str(name))
+    return f"the code of commit {name}" + (f" ({pin.short})" if pin is not None else "")
+
+
+def _of_own(path: str, value: JsonValue, pins: Pins | None) -> str:
+    return _commit(value, pins) if path == COMMIT else _path_and_value(path, value)
+
+
+def base_parts(
+    study: Study, corpus: CorpusPin | None, without: Set[str] = frozenset(), pins: Pins | None = None
+) -> Parts | list[str]:
     """The base in words but for the fields that are left out; of a user's own trainer, a list of paths and values."""
     if not isinstance(study.base, Training):
-        return [_path_and_value(path, value) for path, value in leaves(study.base).items() if path not in without]
+        return [_of_own(path, value, pins) for path, value in leaves(study.base).items() if path not in without]
     at, parts = leaves(study.base), Parts()
     said = [path for path in fields_with_words() if path in at]
     for path in (*said, *(path for path in at if path not in said)):
@@ -112,6 +155,8 @@ def kept_by_no_arm(study: Study) -> set[str]:
     """Fields whose value in the base no judged arm was trained with, and those that nothing reads."""
     configs = [leaves(arm.config) for arm in study.arms.values()]
     unused = {path for path, value in leaves(study.base).items() if all(at.get(path) != value for at in configs)}
+    if not isinstance(study.base, Training) and study.base.get(COMMIT) in study.commits.values():
+        unused.discard(COMMIT)
     if isinstance(study.base, Training) and all(at["optim.name"] == "sgd" for at in configs):
         unused.add("optim.eps")  # SGD reads neither epsilon nor the second beta, and takes the first as its momentum
     return unused
@@ -122,16 +167,16 @@ def extent(corpus: CorpusPin) -> str:
     return counted(corpus.characters, "character") if corpus.tokens is None else counted(corpus.tokens, "token")
 
 
-def arms_of(study: Study) -> list[ArmFacts]:
+def arms_of(study: Study, pins: Pins | None = None) -> list[ArmFacts]:
     """Every arm, with what it changes in the base."""
     reasons = {} if study.components is None else study.components.reasons()
     found = []
     for name, arm in study.arms.items():
         frozen = {} if study.tune is None else study.tune.chosen.get(name, {})
         changes = [
-            *_changes(study, arm.overrides, arm.config),
-            *(f"{one} (chosen by the pilot)" for one in _changes(study, frozen, arm.config)),
-            *_changes(study, _follows(study, {**arm.overrides, **frozen}, arm), arm.config),
+            *_changes(study, arm.overrides, arm.config, pins),
+            *(f"{one} (chosen by the pilot)" for one in _changes(study, frozen, arm.config, pins)),
+            *_changes(study, _follows(study, {**arm.overrides, **frozen}, arm), arm.config, pins),
         ]
         # A registration names ids, which its rule and the ledger use, where a paper has labels alone.
         notes = [name] * (name in study.labels.arms)
@@ -140,14 +185,14 @@ def arms_of(study: Study) -> list[ArmFacts]:
     return found
 
 
-def factors_of(study: Study) -> list[FactorFacts]:
+def factors_of(study: Study, pins: Pins | None = None) -> list[FactorFacts]:
     """Every factor; none where the arms are listed one by one."""
     found = []
     for factor, levels in study.factors.items():
         said = []
         for level, overrides in levels.items():
             arm = next(arm for arm in study.arms.values() if overrides.items() <= arm.overrides.items())
-            changes = listed(_changes(study, overrides, arm.config)) or "the base, unchanged"
+            changes = listed(_changes(study, overrides, arm.config, pins)) or "the base, unchanged"
             said.append((quoted(level), changes))
         found.append(FactorFacts(factor, said))
     return found
@@ -164,10 +209,10 @@ def _follows(study: Study, written: Mapping[str, JsonValue], arm: Arm) -> dict[s
     }
 
 
-def _changes(study: Study, overrides: Mapping[str, JsonValue], config: Config) -> list[str]:
+def _changes(study: Study, overrides: Mapping[str, JsonValue], config: Config, pins: Pins | None) -> list[str]:
     """Each override in words."""
     if not isinstance(study.base, Training) or not isinstance(config, Training):
-        return [_path_and_value(path, value) for path, value in overrides.items()]
+        return [_of_own(path, value, pins) for path, value in overrides.items()]
     at = leaves(config)
     # An override of a part of a mapping is said as the whole mapping.
     whole = {path: next((one for one in at if path.startswith(f"{one}.")), path) for path in overrides}

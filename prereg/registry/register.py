@@ -223,6 +223,8 @@ def _lock(
         "reason": reason,
         "override": as_json(override),
     }
+    if pins.code_changes:
+        document["code_changes"] = {name: as_json(changes) for name, changes in pins.code_changes.items()}
     return (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import JsonValue, ValidationError
 
-from prereg.commits.pins import CommitPin, promised
+from prereg.commits.pins import CodeChanges, CommitPin, promised
 from prereg.errors import RegistrationError, StudyError, Where
 from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import CheckPin
@@ -92,6 +92,9 @@ class Pins(FrozenModel):
     """The zero- and few-shot tasks; none where none are declared."""
     commits: dict[str, CommitPin] = {}
     """Commit as the study writes it -> its hash and files, where the arms are commits."""
+    code_changes: dict[str, CodeChanges] = {}
+    """Commit as the study writes it -> what differs in its files from those of the baseline's commit: in the lock, for
+    readers, and no part of the promise."""
 
 
 WORDS: tuple[Word, ...] = get_args(Word)

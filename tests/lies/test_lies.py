@@ -17,6 +17,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commit_forgeries import (
+    a_collected_commit,
+    a_file_of_a_commit_is_gone,
+    a_moved_branch,
+    a_replaced_commit,
+    another_commit_everywhere,
+    another_commit_in_the_lock,
+    another_file_of_a_commit,
+    another_hash_in_the_lock,
+    arms_exchanged_of,
+    in_git,
+    made_with_the_code_of_another_arm,
+)
+from committed_trainer import CommitHouse
 from forgeries import (
     Holding,
     a_better_p,
@@ -99,6 +113,8 @@ AS_REGISTERED = "the registered code and data are as they were registered"
 GUIDE = "README and figures"
 DATA = "data files"
 MANIFEST = "MANIFEST.json"
+COMMITS = "honest_commits"
+OF_ARMS = "commits of arms"
 
 
 @dataclass(frozen=True)
@@ -110,6 +126,8 @@ class Lie:
     decide: str
     verify: str
     bundle: str
+    of: str = "honest"
+    """The fixture of the study: one whose arms are configurations, or commits."""
 
 
 # fmt: off
@@ -234,6 +252,22 @@ LIES = [
     Lie("the same decision once more, and the reports of the first", a_second_decision, NOTHING, REPORTS, REPORTS),
     Lie("no verdict.json", gone("reports/own/verdict.json"), NOTHING, NOTHING, GUIDE),
     Lie("another report.md", text("reports/own/report.md", "take fast", "take slow"), NOTHING, REPORTS, REPORTS),
+    # Arms that are commits: their objects in git, their pins in the lock, what their runs say.
+    Lie("commits, and nothing", lambda _: None, NOTHING, NOTHING, NOTHING, COMMITS),
+    Lie("a branch that moved", in_git(a_moved_branch), NOTHING, NOTHING, NOTHING, COMMITS),
+    Lie("a commit that another replaces", in_git(a_replaced_commit), NOTHING, NOTHING, NOTHING, COMMITS),
+    Lie("a commit that was rewritten and collected",
+        a_collected_commit, AS_REGISTERED, OF_ARMS, GUIDE, COMMITS),
+    Lie("an object of a commit that is gone", a_file_of_a_commit_is_gone, AS_REGISTERED, OF_ARMS, OF_ARMS, COMMITS),
+    Lie("an object of a commit with other bytes", another_file_of_a_commit, AS_REGISTERED, OF_ARMS, OF_ARMS, COMMITS),
+    Lie("another commit in the lock", another_commit_in_the_lock, REFUSED, PROMISE, PROMISE, COMMITS),
+    Lie("another file of a commit in the lock", another_hash_in_the_lock, REFUSED, PROMISE, PROMISE, COMMITS),
+    Lie("another commit in lock and ledger", another_commit_everywhere, REFUSED, PROMISE, PROMISE, COMMITS),
+    Lie("other changes between commits in the lock",
+        text("studies/own.lock.json", '"added": 1', '"added": 9'), REFUSED, PROMISE, PROMISE, COMMITS),
+    Lie("a run of the code of another arm",
+        made_with_the_code_of_another_arm, "every run used the registered code", JUDGED, JUDGED, COMMITS),
+    Lie("two arms of commits exchanged", arms_exchanged_of("before", "after"), SEALS, RECORDS, RECORDS, COMMITS),
     Lie("another report.html", text("reports/own/report.html", "take fast", "take slow"), NOTHING, REPORTS, REPORTS),
 ]
 # fmt: on
@@ -248,6 +282,19 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     study = house.write(own_document(data=["words.txt"]))
     api.run(study, RunOptions(slots=1), workspace=api.Workspace(console=QUIET))
     assert api.decide(study).decision.verdict == "take fast"
+    bundle = api.bundle(study, out=base / "own.ablate.zip").path
+    with zipfile.ZipFile(bundle) as archive:
+        archive.extractall(base / "bundle")
+    return base
+
+
+@pytest.fixture(scope="module")
+def honest_commits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of a study whose arms are commits of the repository that it lies in."""
+    base = tmp_path_factory.mktemp("honest-commits")
+    study = CommitHouse(base / "house").write()
+    api.run(study, RunOptions(slots=1), workspace=api.Workspace(console=QUIET))
+    assert api.decide(study).decision.verdict == "take it"
     bundle = api.bundle(study, out=base / "own.ablate.zip").path
     with zipfile.ZipFile(bundle) as archive:
         archive.extractall(base / "bundle")
@@ -298,7 +345,8 @@ def checked(bundle: Holding) -> set[str]:
 
 
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.name)
-def test_a_forgery_is_found(lie: Lie, honest: Path, tmp_path: Path, no_reports: None) -> None:
+def test_a_forgery_is_found(lie: Lie, request: pytest.FixtureRequest, tmp_path: Path, no_reports: None) -> None:
+    honest: Path = request.getfixturevalue(lie.of)
     house, bundle = (Holding(Path(shutil.copytree(honest / name, tmp_path / name))) for name in ("house", "bundle"))
     lie.forge(house)
     lie.forge(bundle)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -407,3 +408,64 @@ def test_two_revisions_are_put_in_place_of_what_a_file_writes(house: CommitHouse
     }
     with pytest.raises(SpecError, match="'head' is no variant"):
         with_commits(study, {"head": "v1"})
+
+
+def test_documents_name_the_commits_and_what_changed_between_them(house: CommitHouse) -> None:
+    registration = registered(house)
+    pin = registration.commits["HEAD"]
+    page = (house.path / "studies" / "own.registration.md").read_text(encoding="utf-8")
+    assert f"HEAD, `{pin.commit}`" in page and pin.sha256 in page and "| train.py | 1 | 1 |" in page
+    assert [(file.path, file.added, file.deleted) for file in registration.code_changes["HEAD"].files] == [
+        ("train.py", 1, 1)
+    ]
+    run(house)
+    api.decide(house.study, workspace=QUIETLY)
+    report = (house.path / "reports" / "own" / "report.md").read_text(encoding="utf-8")
+    assert f"HEAD, commit {pin.commit}" in report and "train.py (+1 −1)" in report
+    assert f"the code of commit HEAD ({pin.short})" in report
+
+
+def test_a_reader_without_the_repository_judges_again(house: CommitHouse, tmp_path: Path) -> None:
+    house.write()
+    run(house)
+    api.decide(house.study, workspace=QUIETLY)
+    bundle = api.bundle(house.study, out=tmp_path / "own.ablate.zip").path
+    house.path.rename(tmp_path / "gone")
+    found = api.verify(bundle)
+    items = {item.what: item for item in found.items}
+    assert found.intact and not items["commits of arms"].faults
+    assert "2 of 2 hold what was registered" in items["commits of arms"].note
+
+
+def test_a_name_that_moved_is_said_and_harms_nothing(house: CommitHouse) -> None:
+    registration = registered(house)
+    run(house)
+    api.decide(house.study, workspace=QUIETLY)
+    house.git("tag", "-f", "v1", "HEAD")
+    (item,) = (item for item in api.verify(house.study).items if item.what == "commits of arms")
+    assert not item.faults
+    assert f"v1 is now {registration.commits['HEAD'].short}, and {registration.commits['v1'].short} counts" in item.note
+
+
+def test_a_run_is_not_made_of_other_bytes(house: CommitHouse) -> None:
+    registration = registered(house)
+    script = registration.commits["HEAD"].file("train.py")
+    assert script is not None
+    loose = house.path / ".git" / "objects" / script.blob[:2] / script.blob[2:]
+    loose.chmod(0o644)
+    loose.write_bytes(zlib.compress(b"blob 8\0print(1)"))
+    with pytest.raises(RegistrationError, match="does not hold the files that were registered"):
+        run(house)
+    assert not list(house.path.glob("data/runs/own/*/*/*/metrics.parquet"))
+    loose.unlink()
+    with pytest.raises(RegistrationError, match=r"train\.py of commit .*no whole object"):
+        run(house)
+
+
+def test_a_trainer_that_changes_its_commit_fails(house: CommitHouse) -> None:
+    house.script(AFTER + "path = pathlib.Path(__file__)\npath.chmod(0o644)\npath.write_text('')\n")
+    house.commit("Changes itself")
+    house.write()
+    run(house)
+    record = json.loads((house.run_folder("after", 1) / "run.json").read_text())
+    assert record["status"] == "failed" and "train.py is not the file of its commit" in record["error"]

@@ -18,9 +18,10 @@ from ablate.reporting.summaries.study import hypotheses_table
 from ablate.reporting.tables import HypothesisPlan
 from ablate.reporting.wording import blocks, phrase
 from prereg import text as words
+from prereg.commits.pins import CodeChanges
 from prereg.documents.procedures import lost_starts, not_reached
 from prereg.documents.sentences import say
-from prereg.documents.training import extent
+from prereg.documents.training import commits_of, extent
 from prereg.registry.ledger_entry import PromiseEntry, RewordedEntry
 from prereg.registry.registration import CorpusPin, TaskPin
 from prereg.study.command import ScriptPin, command_line
@@ -131,6 +132,8 @@ def _facts(context: ReportContext) -> Iterator[tuple[str, object]]:
     yield "registered", words.moment(registration.registered_at)
     yield "command", command_line(study.command) if own else ""
     yield "code", _files(registration.scripts or ())
+    yield "commits", (commits := commits_of(study, registration))
+    yield "changed", {one.name: _changed(one.changes) for one in commits if one.changes is not None}
     yield "data", _files(registration.data_files) if own else ""
     yield "corpora", [_corpus(context, corpus) for corpus in registration.pinned]
     yield "tasks", "" if registration.tasks is None else _tasks(study, registration.tasks)
@@ -178,6 +181,15 @@ def _runs_of_others(context: ReportContext) -> str:
         phrase("promised_parts.same_seeds", study, [*shared.arms], words.ranged(shared.seeds), shared.known)
         for study, shared in others.items()
     )
+
+
+_MOST_SHOWN = 12
+"""Files of a change that are named; the registration's own page has more."""
+
+
+def _changed(changes: CodeChanges) -> str:
+    shown = changes.files[:_MOST_SHOWN]
+    return phrase("promised_parts.changed", shown, len(changes.files) - len(shown))
 
 
 def _files(pins: Sequence[ScriptPin]) -> str:
