@@ -20,9 +20,9 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import floor, log10, sqrt
+from math import sqrt
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -33,19 +33,15 @@ from ablate.judge.stats import t_power
 from ablate.judge.stats.multiplicity import holm
 from ablate.judge.verdict import Decision, Finding
 from ablate.workspace import Workspace
+from examples.records.contest import Comparison, compared, pooled_sd, printed_numbers, runs_of_contest, seven_seeds
+from examples.records.printed import ALPHA, FOLDER, digits, read_rows, rounds_to
+from examples.records.runs import Run
 from prereg.errors import UndecidableDesignError
-from prereg.text import compact, counted, listed
+from prereg.text import compact, listed
 
-FOLDER = Path(__file__).resolve().parent
 PAGE = FOLDER / "README.md"
-ALPHA = 0.01
-"""The level of both contests, one-sided."""
 BUFFER = 0.001
 """nats/token. The speedrun's rules ask a record to keep 0.001 to 0.002 below its target; power is stated there."""
-SAME_DOUBLE = 10
-"""Significant digits in which two programs agree on one t test: losses near 2.92 that differ by 0.001 lose four of the
-sixteen digits of a double, and p several more."""
-
 Kind = Literal["record", "before", "variant"]
 """A record; a record before it, run again by the same author; a variant that its author did not submit."""
 
@@ -133,12 +129,6 @@ class Decided:
 # --- what was published
 
 
-def read_rows(name: str) -> list[dict[str, str]]:
-    """The rows of a file of `published/`."""
-    with (FOLDER / "published" / name).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def speedrun_claims() -> tuple[Claim, ...]:
     """Every published p of the speedrun whose losses are public, in the order of the records."""
     losses: dict[str, list[str]] = defaultdict(list)
@@ -148,7 +138,7 @@ def speedrun_claims() -> tuple[Claim, ...]:
         Claim(
             arm=row["arm"],
             date=row["date"],
-            kind=row["kind"],  # type: ignore[arg-type]
+            kind=cast("Kind", row["kind"]),
             target=float(row["target"]),
             printed_p=row["printed_p"],
             source=row["source"],
@@ -159,22 +149,6 @@ def speedrun_claims() -> tuple[Claim, ...]:
 
 
 # --- judged again
-
-
-def rounds_to(p: float, printed: str) -> bool:
-    """Whether a p value, written with the digits of a printed one, is that text.
-
-    >>> rounds_to(7.4e-31, "0.0000"), rounds_to(0.0003106, "0.0003"), rounds_to(8.148e-06, "8.15e-06")
-    (True, True, True)
-    """
-    mantissa, _, exponent = printed.partition("e")
-    decimals = len(mantissa.partition(".")[2])
-    if exponent:
-        decimals = min(decimals, SAME_DOUBLE - 1)
-        return f"{p:.{decimals}e}" == f"{float(printed):.{decimals}e}"
-    # A p of .0032015979421488247 has 17 significant digits, and a double holds 15 to 17 of them.
-    decimals = min(decimals, SAME_DOUBLE - 1 - floor(log10(p)))
-    return f"{p:.{decimals}f}" == f"{float(printed):.{decimals}f}"
 
 
 def judge(claims: Iterable[Claim]) -> tuple[Judged, ...]:
@@ -228,19 +202,6 @@ def with_holm(judged: Sequence[Judged]) -> tuple[Judged, ...]:
 
 
 # --- the whole way of a study
-
-
-@dataclass(frozen=True)
-class Run:
-    """One published run, as a row that `ablate import` reads."""
-
-    arm: str
-    seed: int
-    step: int
-    day: str
-    """Day of its record, ISO 8601."""
-    value: float
-    """Of the metric that its study claims something about."""
 
 
 def runs_of(study: str, claims: Sequence[Claim]) -> list[Run]:
@@ -300,29 +261,13 @@ def decide(study: str, runs: Sequence[Run], root: Path, *, metric: str) -> Decid
 # --- the page
 
 
-def digits(p: float) -> str:
-    """A p value with three significant digits, never 0.
-
-    >>> digits(0.0003106), digits(7.413e-31), digits(0.9999991)
-    ('0.000311', '7.41e-31', '0.9999991')
-    """
-    if p < 1e-4:
-        return f"{p:.2e}"
-    if p > 0.999:
-        # As many digits as keep it apart from 1.
-        return f"{p:.{-floor(log10(1 - p))}f}" if p < 1 else "1"
-    return f"{p:.{2 - floor(log10(p))}f}"
-
-
-def page(judged: Sequence[Judged], decided: Sequence[Decided]) -> str:
+def page(judged: Sequence[Judged], decided: Sequence[Decided], comparisons: Sequence[Comparison]) -> str:
     """`README.md` of this folder."""
-    short = [one for one in judged if one.claim.target == 3.28]
-    records = [one for one in short if one.claim.kind == "record"]
+    records = [one for one in judged if one.claim.target == 3.28 and one.claim.kind == "record"]
     environment = Environment(  # noqa: S701 - Markdown, not HTML
         loader=FileSystemLoader(FOLDER), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"digits": digits, "listed": listed, "compact": compact}
-    environment.globals |= {"counted": counted}
     return environment.get_template("page.md.j2").render(
         judged=judged,
         records=records,
@@ -332,6 +277,11 @@ def page(judged: Sequence[Judged], decided: Sequence[Decided]) -> str:
         alpha=ALPHA,
         buffer=BUFFER,
         pooled_sd=sqrt(sum((one.n - 1) * one.sd**2 for one in records) / sum(one.n - 1 for one in records)),
+        comparisons=comparisons,
+        printed=printed_numbers(),
+        all_seven=seven_seeds(),
+        golf_sd=pooled_sd(),
+        short_of_margin=[one for one in comparisons if -one.difference < one.margin],
     )
 
 
@@ -343,7 +293,8 @@ def judge_all(root: Path) -> str:
     claims = speedrun_claims()
     judged = with_holm(judge(claims))
     decided = [decide(study, runs_of(study, claims), root, metric="val/loss") for study in SPEEDRUN_STUDIES]
-    return page(judged, decided)
+    decided.append(decide("contest", runs_of_contest("contest"), root, metric="val/bits_per_byte"))
+    return page(judged, decided, compared())
 
 
 def main() -> None:

@@ -10,11 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from scipy import stats
 
 import ablate
+from examples.records import contest, printed
 from examples.records import judge_again as records
 
-STUDIES = sorted((records.FOLDER / "studies").glob("*.yaml"))
+STUDIES = sorted((printed.FOLDER / "studies").glob("*.yaml"))
 CLAIMS = records.speedrun_claims()
 
 
@@ -26,15 +28,15 @@ def judged() -> dict[str, records.Judged]:
 @pytest.mark.parametrize("claim", CLAIMS, ids=[claim.arm for claim in CLAIMS])
 def test_a_printed_p_follows_from_the_published_losses(claim: records.Claim, judged: dict[str, records.Judged]) -> None:
     assert judged[claim.arm].n == len(claim.losses)
-    assert records.rounds_to(judged[claim.arm].p, claim.printed_p)
+    assert printed.rounds_to(judged[claim.arm].p, claim.printed_p)
 
 
 def test_another_p_than_the_printed_one_is_noticed() -> None:
     # The next smaller last digit, and a two-sided p: both are other claims than the printed one.
-    assert not records.rounds_to(0.000249, "0.0003")
-    assert not records.rounds_to(2 * 0.00489597, "0.0049")
-    assert not records.rounds_to(8.144e-06, "8.15e-06")
-    assert not records.rounds_to(0.00320159798, "0.0032015979421488247")
+    assert not printed.rounds_to(0.000249, "0.0003")
+    assert not printed.rounds_to(2 * 0.00489597, "0.0049")
+    assert not printed.rounds_to(8.144e-06, "8.15e-06")
+    assert not printed.rounds_to(0.00320159798, "0.0032015979421488247")
 
 
 def test_which_records_meet_the_rule_and_which_still_do_after_holm(judged: dict[str, records.Judged]) -> None:
@@ -48,15 +50,46 @@ def test_which_records_meet_the_rule_and_which_still_do_after_holm(judged: dict[
 
 
 def test_no_p_value_is_shown_as_zero_or_one(judged: dict[str, records.Judged]) -> None:
-    shown = {one.claim.arm: records.digits(one.p) for one in judged.values()}
+    shown = {one.claim.arm: printed.digits(one.p) for one in judged.values()}
     assert all(0 < float(text) < 1 for text in shown.values())
     assert shown["SparsifyEmbeds"] == "7.41e-31"  # its author prints 0.0000, of 1,261 runs
     assert shown["MuddFormer-before-1430"] == "0.99999994"  # printed as 1.0000
 
 
+def test_a_number_that_the_contest_prints_follows_or_says_why_not() -> None:
+    numbers = contest.printed_numbers()
+    assert [one.arm for one in numbers if not one.matched] == ["SeqLen4096", "TunedLR", "NineHparams"]
+    assert all(one.differs == (not one.matched) for one in numbers)
+    assert all(one.remark for one in numbers if one.differs)
+    # The two p values above .01 that its leaderboard prints are one-sided, of Welch's t, without the margin.
+    by_arm = {one.arm: one for one in numbers if one.quantity == "one-sided p"}
+    assert (by_arm["Muon097"].printed, by_arm["MLPClip12"].printed) == ("0.020", "0.063")
+    # scipy: ttest_ind(record, before, equal_var=False, alternative="less").
+    assert by_arm["Muon097"].here == pytest.approx(0.020416771, abs=1e-9)
+    assert by_arm["MLPClip12"].here == pytest.approx(0.062501713, abs=1e-9)
+
+
+def test_which_records_of_the_contest_meet_its_rule() -> None:
+    compared = contest.compared()
+    assert len(compared) == 29
+    names = "Int6QAT XSA4 SelfGenGPTQ Vocab4096 MuonEqR SP8192-SDClip VarLenAttn"
+    assert [one.record.arm for one in compared if one.holds] == names.split()
+    assert [one.record.arm for one in compared if one.holds_after_holm] == ["Int6QAT"]
+    assert sum(one.p_any < printed.ALPHA for one in compared) == 17
+    # scipy: ttest_ind(record + 0.00296, before, equal_var=False, alternative="less") of SelfGenGPTQ.
+    by_arm = {one.record.arm: one for one in compared}
+    shifted = stats.ttest_ind(
+        [value + 0.00296 for value in by_arm["SelfGenGPTQ"].record.values],
+        by_arm["SelfGenGPTQ"].before.values,
+        equal_var=False,
+        alternative="less",
+    )
+    assert by_arm["SelfGenGPTQ"].p == pytest.approx(shifted.pvalue)
+
+
 @pytest.mark.parametrize("path", STUDIES, ids=[path.stem for path in STUDIES])
 def test_a_study_of_public_records_is_valid(path: Path) -> None:
-    assert ablate.check(path).study.analysis.alpha == records.ALPHA
+    assert ablate.check(path).study.analysis.alpha == printed.ALPHA
 
 
 @pytest.mark.slow
@@ -69,7 +102,7 @@ def test_the_commands_of_the_page_give_its_outcome_and_no_verdict(tmp_path: Path
     study = "speedrun-sparse-bigram"
     records.write_source(tmp_path / "published" / study, records.runs_of(study, CLAIMS), "val/loss")
     (tmp_path / "studies").mkdir()
-    shutil.copy(records.FOLDER / "studies" / f"{study}.yaml", tmp_path / "studies")
+    shutil.copy(printed.FOLDER / "studies" / f"{study}.yaml", tmp_path / "studies")
 
     def ablate_says(*words: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "ablate", *words]
