@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from prereg.metrics.catalogue import METRICS, TASK_METRICS
@@ -113,7 +114,7 @@ def listed(words: Iterable[str], *, last: str = "and") -> str:
 def ranged(values: Sequence[int]) -> str:
     """Seeds: `1 to 5` when they run without a gap, otherwise each of them."""
     ordered = list(values)
-    if len(ordered) > 2 and ordered == list(range(ordered[0], ordered[-1] + 1)):
+    if len(ordered) > 2 and all(after - before == 1 for before, after in pairwise(ordered)):
         return f"{ordered[0]} to {ordered[-1]}"
     return ", ".join(str(value) for value in ordered)
 

@@ -51,6 +51,12 @@ def test_selection_gives_gelman_and_carlins_example_where_n_is_large() -> None:
     assert found.exaggeration == pytest.approx(9.6, abs=0.15)
 
 
+@pytest.mark.parametrize("size_sd", [1e3, 1e6, 1e12])
+def test_selection_of_an_enormous_effect_is_none_and_there_at_once(size_sd: float) -> None:
+    luck = selection(size_sd, 4, 0.05)
+    assert (luck.power, luck.exaggeration) == (pytest.approx(1.0), pytest.approx(1.0)) and luck.wrong_sign == 0.0
+
+
 def test_selection_vanishes_where_power_is_high() -> None:
     found = selection(4.0, 8, 0.05)
     assert found.power > 0.999 and found.exaggeration == pytest.approx(1.0, abs=1e-3) and found.wrong_sign < 1e-12
@@ -120,6 +126,11 @@ def test_a_pair_without_a_size_is_not_looked_back_at() -> None:
     assert told.decision.findings[0].n == 8 and found == {}
 
 
+def test_differences_that_are_equal_but_for_rounding_are_not_looked_back_at() -> None:
+    found, told = hindsight(one_claim(), effects={"val/loss": {"layernorm": 0.1}}, sd=0.0)
+    assert told.decision.findings[0].estimate is None and found == {}
+
+
 def test_a_registration_without_a_design_is_looked_back_at_all_the_same() -> None:
     registration, evidence = make_evidence(small_study())
     found = look_back(registration, decide(registration, evidence).findings)
@@ -136,6 +147,14 @@ def test_a_sequential_study_is_looked_back_at_from_its_look_and_planned_by_its_m
     registration = registration.model_copy(update={"design": design(study, n_sims=20).model_dump(mode="json")})
     findings = judge_hypotheses(study, {"val/loss": evidence.final("val/loss")}, look=looks_of(study)[0])
     one = look_back(registration, findings)[0]
+    # What is open at the end says the seeds of one test without looks; what was found says none.
+    _, open_evidence = make_evidence(study, sd=0.05, rho=0.0, seed=3)
+    still_open = judge_hypotheses(study, {"val/loss": open_evidence.final("val/loss")}, look=looks_of(study)[1])
+    [undecided] = look_back(registration, still_open)
+    assert still_open[0].outcome == "inconclusive" and one.seeds_80 is None
+    assert undecided.seeds_80 == t_power.seeds_for(
+        "towards", undecided.effect / undecided.sd, 0.05, 0.8, refuted_below=still_open[0].smallest / undecided.sd
+    )
     assert (one.n, one.planned) == (5, 10) and one.more_seeds is None and one.exaggeration is None
     assert one.detectable == pytest.approx(t_power.detectable("towards", 10, 0.05) * one.sd)
     assert one.detectable_assumed == pytest.approx(t_power.detectable("towards", 10, 0.05) * 0.01)

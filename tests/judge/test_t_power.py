@@ -32,6 +32,16 @@ def test_power_is_that_of_the_noncentral_t(n: int, size_sd: float, alpha: float)
             assert t_power.power(kind, size_sd, n, alpha) == pytest.approx(power, abs=1e-8), kind  # type: ignore[arg-type]  # keys are kinds
 
 
+@pytest.mark.parametrize("size_sd", [1e3, 1e6, 1e12])
+def test_the_power_of_an_enormous_effect_is_there_at_once(size_sd: float) -> None:
+    """Pairs that differ in their last digits alone: once it took time and memory as the effect in SDs."""
+    assert t_power.power("towards", size_sd, 4, 0.05) == pytest.approx(1.0, abs=1e-12)
+    # An effect that equals the margin is found, and shown to be smaller than the margin by mistake in alpha.
+    at_margin = t_power.power("towards", size_sd, 4, 0.05, refuted_below=size_sd)
+    assert at_margin == pytest.approx(0.95, abs=1e-4)
+    assert t_power.seeds_for("equivalence", size_sd, 0.05, 0.8) == 2
+
+
 @pytest.mark.parametrize("n", [2, 5, 30])
 @pytest.mark.parametrize("margin_sd", [0.2, 1.0, 4.0])
 def test_power_of_an_equivalence_is_its_integral_over_the_sample_sd(n: int, margin_sd: float) -> None:

@@ -150,3 +150,5 @@ def test_counts_lists_and_ranges() -> None:
     assert words.listed([]) == ""
     assert words.ranged([1, 2, 3]) == "1 to 3"
     assert words.ranged([1, 3]) == "1, 3"
+    assert words.ranged([7, 2**31]) == "7, 2147483648"  # the seeds of a comparison of commits lie far apart
+    assert words.ranged([5, 6, 2**31]) == "5, 6, 2147483648"

@@ -73,6 +73,9 @@ class Retrospective(FrozenModel):
     """Power at `effect` with the observed SD; none where `effect` is no more than what must be ruled out."""
     more_seeds: int | None = None
     """Further seeds for power .80 there, for an inconclusive hypothesis; none where it is not, or beyond reach."""
+    seeds_80: int | None = None
+    """Seeds with which one test of all of them at once, without looks, has power .80 there, for an inconclusive
+    hypothesis; none where it is not, or beyond reach."""
     beyond_reach: bool = False
     """Whether an inconclusive hypothesis would need more seeds than are ever tried."""
     exaggeration: float | None = None
@@ -104,10 +107,13 @@ def frozen_design(registration: Registration) -> Design | None:
 def _one(
     study: Study, finding: Finding, design: Design | None, planned: HypothesisDesign | None
 ) -> Retrospective | None:
+    # Differences that are equal but for rounding have no test, and an SD of rounding is no spread to plan by.
+    if finding.estimate is None:
+        return None
     differences = np.array([pair.difference for pair in finding.pairs])
     if differences.size < 2 or differences.size != finding.n:
         return None  # pairs without a size, ranked worst, have no SD to speak of
-    items = None if finding.estimate is None else finding.estimate.items
+    items = finding.estimate.items
     if items is not None and items.estimand != "new_seeds":
         return None  # what new items add to the spread is not in these differences
     # From here on the data give the SD alone: effects are those that the design stated.
@@ -124,8 +130,10 @@ def _one(
     below = smallest / sd if claim.by is None and not claim.kind.is_absence else None
     reached = min(1.0, t_power.power(kind, beyond / sd, n, level, refuted_below=below)) if beyond > 0 else None
     seeds = t_power.seeds_for(kind, beyond / sd, level, 0.8, refuted_below=below) if beyond > 0 else None
-    # More seeds would have helped only where a fixed number was inconclusive: looks stop in their own way.
-    undecided = finding.outcome == "inconclusive" and beyond > 0 and fixed
+    # More seeds would have helped only where a fixed number was inconclusive: looks stop in their own way, and what is
+    # said of them is how many seeds a test without looks would take.
+    is_open = finding.outcome == "inconclusive" and beyond > 0
+    undecided = is_open and fixed
     # A claim by at least D is selected against D, which is not the test that `selection` describes.
     selected = finding.outcome == ("refuted" if claim.kind.is_absence else "supported")
     border = smallest if claim.by is not None else 0.0
@@ -150,6 +158,7 @@ def _one(
         else border + planned.detectable_sd_corrected * sd_assumed,
         power=reached,
         more_seeds=max(0, seeds - n) if undecided and seeds is not None else None,
+        seeds_80=seeds if is_open else None,
         beyond_reach=undecided and seeds is None,
         exaggeration=None if luck is None else luck.exaggeration,
         wrong_sign=None if luck is None else luck.wrong_sign,
@@ -182,8 +191,11 @@ def selection(size_sd: float, n: int, alpha: float) -> Selection:
     """
     assert size_sd > 0 and n >= 2, (size_sd, n)
     shift = size_sd * sqrt(n)  # in standard errors, as is everything below
-    spread, weight = map(np.array, t_power.sample_sd(n - 1, largest_shift=shift))
-    critical = float(special.stdtrit(n - 1, 1.0 - alpha / 2.0)) * spread
+    at_mode = float(special.stdtrit(n - 1, 1.0 - alpha / 2.0))
+    # Nodes are as dense as the chance of a finding rises; where no sample can miss the effect, it rises nowhere.
+    steepness = shift if shift < t_power.MOST_SPREAD * at_mode else 1.0
+    spread, weight = map(np.array, t_power.sample_sd(n - 1, largest_shift=steepness))
+    critical = at_mode * spread
     right, wrong = special.ndtr(shift - critical), special.ndtr(-shift - critical)
 
     def density(z: np.ndarray) -> np.ndarray:

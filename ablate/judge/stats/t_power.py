@@ -27,6 +27,8 @@ _NEGLIGIBLE = -40.0
 """Logarithm of a weight, relative to the largest, from which on nodes are left out."""
 _STEP = 1.0 / 32.0
 _FIRST, _LAST = -3.5, 5.0
+MOST_SPREAD = 40.0
+"""In true SDs: of all samples of two or more, none that a double can count has a larger SD."""
 
 
 def power(
@@ -87,7 +89,9 @@ def power(
     # Where the larger of the two bounds changes hands the chance has a kink; else where it falls
     # off.
     corner = margin / (critical + one_sided) if margin > 0.0 else shift / critical
-    return _mean(rejects, free, corner, rise=(shift / critical, shift))
+    # No sample has an SD at which an enormous effect would be missed, and its steep rise need not be resolved.
+    rise = (shift / critical, shift) if shift < MOST_SPREAD * critical else (0.0, 0.0)
+    return _mean(rejects, free, corner, rise=rise)
 
 
 def detectable(kind: Kind, n: float, alpha: float, target: float = 0.8, *, df: float | None = None) -> float:
