@@ -142,7 +142,7 @@ def _needs(template: str) -> tuple[tuple[str, ...], str]:
 
     if template == "huggingface":
         return ("torch", "transformers"), "torch transformers"
-    if template in ("", "command", "import"):
+    if template in ("", "command", "commits", "import"):
         return (), ""
     return GPT_PACKAGES, "'ablate-prereg[gpt]'"
 
@@ -224,6 +224,12 @@ def _next_steps(template: str, study: Path) -> tuple[str, ...]:
             f"ablate register {path}",
             f"ablate import {path} {rows} --exploratory --note TEXT {columns}",
             f"ablate decide {path}",
+        )
+    if template == "commits":
+        # The example is compared as it was committed, like any script of the user's own.
+        return (
+            f"git add {path} {_relative(study.with_suffix('') / _SCRIPT)} && git commit",
+            f"a change of the script, committed on a branch, then:  ablate gate {path} --base main --head HEAD",
         )
     return tuple(f"ablate {step} {path}" for step in STEPS)
 

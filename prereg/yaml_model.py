@@ -68,9 +68,7 @@ class YamlModel(FrozenModel):
         from prereg.study.load import load_study
 
         document = self.model_dump(mode="json", exclude_defaults=True)
-        text: str = yaml.dump(
-            document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
-        )
+        text = yaml_text(document)
         assert self._is(type(self).from_yaml(text)), text
         if path is None:
             return text
@@ -106,6 +104,18 @@ class YamlModel(FrozenModel):
         return self.model_dump_json() == other.model_dump_json()
 
 
+def yaml_text(document: Mapping[str, Any]) -> str:
+    """Plain data as YAML: no anchors, and quotes where some reader would take a text for something else.
+
+    >>> yaml_text({"seeds": [1, 2], "title": "1e3"})
+    'seeds: [1, 2]\\ntitle: "1e3"\\n'
+    """
+    text: str = yaml.dump(
+        document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
+    )
+    return text
+
+
 def study_in_memory(document: Mapping[str, Any]) -> Study:
     """The study of plain data that lies in no file. Raises `StudyError` for what is no study, and for fresh seeds,
     which are those that other studies beside a file leave."""
@@ -127,7 +137,7 @@ def study_in_memory(document: Mapping[str, Any]) -> Study:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Plain YAML: no anchors, and quotes where some reader would take a text for something else."""
+    """What `yaml_text` writes by."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -25,7 +25,7 @@ from typing import Annotated, Any, NoReturn, TextIO, cast
 import typer
 from typer.core import TyperGroup
 
-from ablate.cli import corpora, proof, records, registering, reports, runs, studies
+from ablate.cli import corpora, gate, proof, records, registering, reports, runs, studies
 from ablate.cli.command import Command, Interrupted
 from ablate.cli.options import Exit, Patient, put_error
 from prereg.errors import SpecError, StudyError, missing_gpt, missing_posix
@@ -45,6 +45,7 @@ PANELS: dict[str, tuple[Command, ...]] = {
         reports.report,
     ),
     "Design": (registering.amend, studies.plan),
+    "Pull requests": (gate.gate,),
     "Papers": (reports.paper,),
     "Proof": (proof.verify, proof.reproduce, proof.bundle, registering.seal),
     "Records": (runs.train, proof.ledger, records.import_records, records.judge, records.export_model),
@@ -171,8 +172,8 @@ def application(name: str = "") -> typer.Typer:
         help="Pre-registered ablation studies for language models.\n\n"
         "\b\nStart with:\n  ablate new first\n  ablate run studies/first.yaml\n  ablate decide studies/first.yaml",
         epilog="Exit codes: 0 done or decided, 2 your mistake, 3 inconclusive or to be continued, 4 inadmissible, "
-        "5 runs failed, 6 unfinished, 7 deviations, 8 judged differently, 130 interrupted, 1 our bug (of "
-        "reproduce: not reproduced).",
+        "5 runs failed, 6 unfinished, 7 deviations, 8 judged differently, 9 worse, 130 interrupted, 1 our bug "
+        "(of reproduce: not reproduced).",
     )
     app.callback()(options)
     every = [(command, panel) for panel, commands in PANELS.items() for command in commands]

@@ -19,7 +19,14 @@ from prereg.errors import StudyError
 class Exit(IntEnum):
     """How a command ends: its exit code, what that means, and which commands end so."""
 
-    OK = 0, "done; of `decide`, a verdict without deviations", "every command"
+    OK = (
+        0,
+        (
+            "done; of `decide`, a verdict without deviations; of `gate`, head is equivalent, better, identical, or the "
+            "same code"
+        ),
+        "every command",
+    )
     BUG = (
         1,
         ("a bug in ablate, with its traceback; of `reproduce`, the run differs from its seal"),
@@ -35,9 +42,9 @@ class Exit(IntEnum):
         3,
         (
             "the verdict is inconclusive, with deviations or without, or a look was taken after which the study "
-            "continues; of `judge`, a claim is inconclusive"
+            "continues; of `judge`, a claim is inconclusive; of `gate`, undecided"
         ),
-        "`decide`, `judge`",
+        "`decide`, `judge`, `gate`",
     )
     INADMISSIBLE = (
         4,
@@ -45,16 +52,21 @@ class Exit(IntEnum):
             "the evidence is inadmissible, so there is no verdict; of `verify`, something frozen has changed, or the "
             "records of a decided study give no verdict; of `ledger`, the ledger is damaged"
         ),
-        "`decide`, `verify`, `ledger`",
+        "`decide`, `gate`, `verify`, `ledger`",
     )
-    INCOMPLETE = 5, "some runs failed or are left; of `train`, the run failed", "`run`, `train`"
+    INCOMPLETE = 5, "some runs failed or are left; of `train`, the run failed", "`run`, `train`, `gate`"
     UNFINISHED = 6, "planned runs have not ended; nothing was judged or logged", "`decide`"
-    DEVIATIONS = 7, "a verdict with deviations from what was registered, which the first screen names", "`decide`"
+    DEVIATIONS = (
+        7,
+        "a verdict with deviations from what was registered, which the first screen names",
+        "`decide`, `gate`",
+    )
     DIFFERENTLY = (
         8,
         "nothing frozen has changed, and this version judges the same evidence differently than the one that decided",
         "`verify`",
     )
+    WORSE = 9, "head is worse than base, with deviations from what was registered or without", "`gate`"
     INTERRUPTED = (
         130,
         "interrupted by Ctrl-C or SIGTERM; nothing sealed is lost, and the same command resumes",

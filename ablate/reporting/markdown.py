@@ -20,7 +20,7 @@ def page(document: Document) -> str:
     """A document as a page of its own."""
     parts = [f"# {escape(document.title)}", _banner(document.banner, document.study)]
     parts += [_block(block) for block in document.opening]
-    parts += [_section(section) for section in document.sections]
+    parts += [part(section) for section in document.sections]
     return "\n\n".join(parts) + "\n"
 
 
@@ -32,7 +32,8 @@ def _banner(banner: Banner, study: str) -> str:
     return "\n".join([*([f"Study `{study}`", ""] if study else []), *lines])
 
 
-def _section(section: Section) -> str:
+def part(section: Section) -> str:
+    """One section, with its heading."""
     return "\n\n".join([f"## {escape(section.title)}", *[_block(block) for block in section.blocks]])
 
 

@@ -74,6 +74,12 @@ EFFECTS_BY_STUDY = Catalogued[EffectRow](
     note=True,
     shape={"grouped": True},
 )
+OF_COMMITS = Catalogued(
+    "of_commits",
+    picked(_FINDING, "Claim", "Outcome", "Difference:", "Interval:", "Margin:", "n:"),
+    caption=False,
+    shape={"stacked": True},
+)
 PAPER = Catalogued(
     "paper",
     picked(_FINDING, "Hypothesis", "Outcome")

@@ -34,6 +34,7 @@ VERBS = (
     "proving",
     "publishing",
     "frame",
+    "gating",
 )
 
 # room -> what its modules may import beside the standard library. A module belongs to the longest room it starts with.

@@ -1,0 +1,104 @@
+"""The comparison of two commits, as the terminal, the summary of a job and a comment on a pull request show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ablate.judge.design.retrospective import Retrospective, look_back
+from ablate.judge.verdict import Decision
+from ablate.judge.wording import upper_bound
+from ablate.reporting import tables
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section
+from ablate.reporting.document import banner_of, trust_line
+from ablate.reporting.view import FindingView, views_of
+from ablate.reporting.wording import phrase
+from prereg import text as words
+from prereg.registry.registration import Registration
+from prereg.study.analysis import Looks
+
+if TYPE_CHECKING:
+    from ablate.gating import Gated
+
+_MOST_CLAIMS = 3
+"""Rows: with its facts the section then has at most fifteen lines of Markdown."""
+
+
+def gate_section(gated: Gated, *, table: bool = True) -> Section:
+    """What became of two commits: the answer, what it rests on, and what was compared. A terminal is too narrow for its
+    `table`, and the sentence above has the numbers."""
+    name = gated.source.stem
+    if gated.decided is None:
+        text = phrase("gate.same_code", gated)
+        if gated.ran is not None:
+            text = phrase("gate.unfinished", gated.ran.summary)
+        facts = () if gated.answer == "same code" else (("Compared", phrase("gate.compared", gated)),)
+        return Section(
+            "gate", phrase("gate.title", gated, name, "", 0), (Paragraph(text), *map(Facts, (facts,) * bool(facts)))
+        )
+    registration = gated.decided.registration
+    decision = gated.decided.decision.labelled(registration.study.labels)
+    views = views_of(decision.findings, registration.study)
+    equal = [view for view in views if view.claim.kind.supported == "margins" and view.outcome == "supported"]
+    n_seeds = decision.look.n_seeds if decision.look is not None else len(registration.study.seeds)
+    title = phrase("gate.title", gated, name, phrase("gate.within", equal) if equal else "", n_seeds)
+    reasons = Paragraph(" ".join(_reasons(gated, decision, registration, views, n_seeds)))
+    claims = _table(gated, views) if table else ()
+    return Section("gate", title, (reasons, *claims, Facts(tuple(_facts(gated, decision, registration, views)))))
+
+
+def _reasons(
+    gated: Gated, decision: Decision, registration: Registration, views: Sequence[FindingView], n_seeds: int
+) -> Iterator[str]:
+    """The answer in sentences, deviations first."""
+    banner = banner_of(decision, registration)
+    yield from (f"{reason}." for reason in banner.failed)
+    if gated.answer == "identical":
+        yield phrase("gate.identical", n_seeds, words.share(upper_bound(0, n_seeds)))
+    elif gated.answer == "undecided":
+        by_name = {view.name: view for view in views}
+        hindsight = _plan(decision, registration)
+        if hindsight is not None:
+            view = by_name[hindsight.hypothesis]
+            where = phrase("findings_parts.stated_at", view, hindsight.effect)
+            yield phrase("gate.more_seeds", hindsight, view, where)
+        else:
+            yield from banner.reasons
+    else:
+        yield from banner.reasons
+
+
+def _plan(decision: Decision, registration: Registration) -> Retrospective | None:
+    """The claim by which further seeds are counted: that of no change, else the one that needs most."""
+    is_open = {finding.hypothesis for finding in decision.findings if finding.outcome == "inconclusive"}
+    looked_back = [one for one in look_back(registration, decision.findings) if one.hypothesis in is_open]
+    claims = registration.study.claims
+    of_no_change = [one for one in looked_back if claims[one.hypothesis].kind.supported == "margins"]
+    # Beyond reach counts as most.
+    return max(of_no_change or looked_back, key=lambda one: one.seeds_80 or float("inf"), default=None)
+
+
+def _table(gated: Gated, views: Sequence[FindingView]) -> Iterator[Block]:
+    """The claims, those first that have the answer's outcome."""
+    if gated.answer == "inadmissible" or not views:
+        return
+    ordered = sorted(views, key=lambda view: view.outcome != "supported")
+    yield tables.OF_COMMITS.of(ordered[:_MOST_CLAIMS])
+
+
+def _facts(
+    gated: Gated, decision: Decision, registration: Registration, views: Sequence[FindingView]
+) -> Iterator[tuple[str, str]]:
+    study = registration.study
+    n_runs = len(study.judged) if decision.look is None else decision.look.n_seeds * len(study.arms)
+    yield "Compared", phrase("gate.compared", gated)
+    test = words.listed(dict.fromkeys(view.test for view in views if view.estimate is not None)) or study.analysis.test
+    spending = study.stopping.spending if isinstance(study.stopping, Looks) else ""
+    yield "Runs", phrase("gate.runs", decision, study, n_runs, test, spending, 0)
+    at = words.moment(registration.registered_at)
+    assert gated.decided is not None
+    yield "Registered", phrase("gate.registered", registration, gated.decided.head, at)
+    yield "Evidence", trust_line(decision, study)
+    more = len(views) - _MOST_CLAIMS
+    command = phrase("gate.command", gated)
+    yield "More", f"{phrase('gate.others', more)}: {command}" if more > 0 else command

@@ -1,0 +1,153 @@
+"""A study that compares two commits: what its rule must be, and the same study for two commits that are named.
+
+Such a study has two arms, `base` and `head`, and a rule with four verdicts: `equivalent`, `better`, `worse` and
+`inconclusive`. Each of the first three must rest on a claim that says so:
+
+    equivalent   `head does_not_change METRIC` is supported: any difference is below its margin (two one-sided tests)
+    better       `head lowers METRIC` is supported, where lower is better; or base is shown to be worse
+    worse        `base lowers METRIC than head` is supported; or `head does_not_worsen METRIC` is refuted
+
+To add a verdict: its word in `VERDICTS`, what it may rest on in `_grounds`, its exit code in `ablate.cli.gate`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+from prereg.errors import SpecError, field_error
+from prereg.rule.condition import OUTCOMES, Outcome
+from prereg.study.spec import Study
+from prereg.text import listed
+
+BASE, HEAD = "base", "head"
+VERDICTS: Final = ("equivalent", "better", "worse", "inconclusive")
+_FIX = {
+    "equivalent": "same: {claim: head does_not_change val/loss, smallest: 0.02}, and supported(same)",
+    "better": "better: {claim: head lowers val/loss, smallest: 0.02, role: secondary}, and supported(better)",
+    "worse": "worse: {claim: base lowers val/loss than head, smallest: 0.02, role: guardrail}, and supported(worse)",
+}
+_SHORT = 7
+"""Digits of a commit in the name of a study."""
+
+
+def require_gate(study: Study) -> None:
+    """Refuse a study that is no comparison of two commits, or whose verdicts do not say what its claims show.
+
+    Raises `SpecError` at the field.
+    """
+    arms = tuple(study.arms)
+    if sorted(arms) != [BASE, HEAD] or study.factors or study.tune is not None:
+        raise field_error(
+            ("variants",),
+            f"the arms are {listed(arms)}" + (", tuned" if study.tune is not None else ""),
+            "two arms, base and head, as variants",
+            "variants: {base: {commit: main}, head: {commit: HEAD}}",
+        )
+    if study.baseline != BASE:
+        raise field_error(("baseline",), f"baseline is '{study.baseline}'", "the arm base", "baseline: base")
+    for at, line in enumerate(study.decision):
+        if line.verdict not in VERDICTS:
+            raise field_error(
+                ("decision", at, "verdict"),
+                f"a verdict '{line.verdict}'",
+                f"one of {listed(VERDICTS, last='or')}: an exit code follows from it",
+            )
+    for verdict, grounds in _grounds(study).items():
+        without = {
+            name: tuple(outcome for outcome in OUTCOMES if (name, outcome) not in grounds) for name in study.hypotheses
+        }
+        if verdict in study.rule.verdicts(without, {}):
+            raise _groundless(study, verdict)
+
+
+def _grounds(study: Study) -> dict[str, set[tuple[str, Outcome]]]:
+    """Verdict -> the outcomes of claims of which it needs one."""
+    grounds: dict[str, set[tuple[str, Outcome]]] = {verdict: set() for verdict in VERDICTS[:-1]}
+    for name, claim in study.claims.items():
+        if set(claim.weights) != {BASE, HEAD}:
+            continue
+        if claim.kind.supported == "margins":
+            grounds["equivalent"].add((name, "supported"))
+            continue
+        # Of each outcome, which way it moves the left side: the claimed way; of a refuted claim of no harm to worse.
+        outcome: Outcome = "refuted" if claim.kind.is_absence else "supported"
+        left_towards = claim.kind.direction(claim.better)
+        is_improvement = left_towards == {"lower": -1, "higher": 1}.get(claim.better)
+        if left_towards and claim.better != "neither":
+            head_gains = is_improvement == (claim.weights[HEAD] > 0)
+            grounds["better" if head_gains else "worse"].add((name, outcome))
+    return grounds
+
+
+def _groundless(study: Study, verdict: str) -> SpecError:
+    at = next(at for at, line in enumerate(study.decision) if line.verdict == verdict)
+    return field_error(
+        ("decision", at, "verdict") if study.decision[at].when is None else ("decision", at, "when"),
+        f"the rule can say '{verdict}' where no claim shows it",
+        {
+            "equivalent": "a supported claim that head does not change a metric (two one-sided tests)",
+            "better": "a supported claim that head improves a metric, or a refuted one that base does not worsen it",
+            "worse": "a supported claim that base is better than head, or a refuted one that head does not worsen it",
+        }[verdict],
+        _FIX[verdict],
+    )
+
+
+def short(commit: str) -> str:
+    """A commit as the name of a study holds it."""
+    return commit[:_SHORT]
+
+
+def name_of(study: str, base: str, head: str, attempt: int = 1) -> str:
+    """The name of the study that compares two commits.
+
+    >>> name_of("harmless", "1a2b3c4d5e", "5d6e7f8a9b"), name_of("harmless", "1a2b3c4d5e", "5d6e7f8a9b", 2)
+    ('harmless-1a2b3c4-5d6e7f8', 'harmless-1a2b3c4-5d6e7f8-2')
+    """
+    return f"{study}-{short(base)}-{short(head)}" + (f"-{attempt}" if attempt > 1 else "")
+
+
+def attempt_of(name: str, base: str, head: str) -> tuple[str, int] | None:
+    """The study and the attempt in the name of a comparison of two commits; none of any other name."""
+    parts = re.fullmatch(rf"(.+)-{short(base)}-{short(head)}(?:-([0-9]+))?", name)
+    return None if parts is None else (parts[1], int(parts[2] or 1))
+
+
+def comparison(document: Mapping[str, Any], base: str, head: str, *, attempt: int = 1, why: str = "") -> dict[str, Any]:
+    """The plain data of a gate's study for two commits, given by their full hashes.
+
+    `seeds: fresh N` becomes N seeds that follow from its name. `why` is the reason of a further attempt, which becomes
+    its question.
+    """
+    study = str(document["study"])
+    name = name_of(study, base, head, attempt)
+    written = dict(document) | {"study": name, "title": f"{document['title']} ({short(base)} to {short(head)})"}
+    if why:
+        written["question"] = why
+    common = {key: value for key, value in dict(document.get("base") or {}).items() if key != "commit"}
+    if "base" in document:
+        written["base"] = common
+    written["variants"] = {
+        arm: {**(overrides or {}), "commit": {BASE: base, HEAD: head}[arm]}
+        for arm, overrides in document["variants"].items()
+    }
+    fresh = re.fullmatch(r"fresh ([1-9][0-9]{0,3})", document["seeds"]) if isinstance(document["seeds"], str) else None
+    if fresh is not None:
+        written["seeds"] = list(_seeds(f"{study} {base} {head} {attempt}", int(fresh[1])))
+    return written
+
+
+def _seeds(of: str, n_seeds: int) -> Iterator[int]:
+    """Different seeds below 2^31 that follow from a text: in every place and at every time the same."""
+    seen: set[int] = set()
+    number = 0
+    while len(seen) < n_seeds:
+        # 31 bits: a C int, and what NumPy and PyTorch take alike.
+        seed = int.from_bytes(sha256(f"{of} {number}".encode()).digest()[:4]) >> 1
+        number += 1
+        if seed not in seen:
+            seen.add(seed)
+            yield seed
