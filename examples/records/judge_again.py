@@ -36,6 +36,8 @@ from ablate.workspace import Workspace
 from examples.records.contest import Comparison, compared, pooled_sd, printed_numbers, runs_of_contest, seven_seeds
 from examples.records.printed import ALPHA, FOLDER, digits, read_rows, rounds_to
 from examples.records.runs import Run
+from examples.records.steps import SIGMA, first_six, step_records
+from examples.records.steps import pooled_sd as sd_of_steps
 from prereg.errors import UndecidableDesignError
 from prereg.text import compact, listed
 
@@ -281,6 +283,10 @@ def page(judged: Sequence[Judged], decided: Sequence[Decided], comparisons: Sequ
         printed=printed_numbers(),
         all_seven=seven_seeds(),
         golf_sd=pooled_sd(),
+        steps=step_records(),
+        six=first_six(),
+        sigma=SIGMA,
+        steps_sd=sd_of_steps(),
         short_of_margin=[one for one in comparisons if -one.difference < one.margin],
     )
 

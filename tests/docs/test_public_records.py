@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 import ablate
-from examples.records import contest, printed
+from examples.records import contest, printed, steps
 from examples.records import judge_again as records
 
 STUDIES = sorted((printed.FOLDER / "studies").glob("*.yaml"))
@@ -67,6 +67,21 @@ def test_a_number_that_the_contest_prints_follows_or_says_why_not() -> None:
     # scipy: ttest_ind(record, before, equal_var=False, alternative="less").
     assert by_arm["Muon097"].here == pytest.approx(0.020416771, abs=1e-9)
     assert by_arm["MLPClip12"].here == pytest.approx(0.062501713, abs=1e-9)
+
+
+def test_a_z_of_the_track_of_steps_follows_or_leaves_out_the_root_of_n() -> None:
+    records_of_steps = steps.step_records()
+    assert [one.arm for one in records_of_steps if not one.matched] == ["Aurora", "CircuitMuon"]
+    assert all(one.without_root == (not one.matched) for one in records_of_steps)
+    for one in records_of_steps:
+        if one.matched:
+            decimals = len(one.printed_z.partition(".")[2])
+            assert f"{one.z:.{decimals}f}" == one.printed_z
+    assert all(one.holds for one in records_of_steps)
+    own = "TrustLight SplitCooldown RadialBrake CircuitMuon"
+    assert [one.arm for one in records_of_steps if not one.holds_with_own_sd] == own.split()
+    z, p = steps.first_six()
+    assert (round(z, 2), round(p, 4)) == (2.64, 0.0041)
 
 
 def test_which_records_of_the_contest_meet_its_rule() -> None:
