@@ -14,7 +14,7 @@ command in `ablate.cli`.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ablate.client import config, log, must_match, seed
+from ablate.client import config, fingerprint, log, must_match, seed
 from prereg.errors import StudyError
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ __all__ = [
     "design",
     "early_results",
     "export_model",
+    "fingerprint",
     "import_runs",
     "judge_frame",
     "load",

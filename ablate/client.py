@@ -4,6 +4,7 @@
     torch.manual_seed(seed(args.seed))      the run's seed; without a study the one that is given
     log(step, {"val/loss": loss})           a line of the run's metrics; without a study a line on the terminal
     must_match("data order", order_bytes)   what every run of the seed must have in common; without a study nothing
+    fingerprint("initial weights", bytes)   what it had, and runs of the seed may or may not share; likewise
 
 Only the standard library: a script that imports this does not load what the rest of ablate needs.
 """
@@ -94,10 +95,25 @@ def must_match(name: str, data: bytes) -> None:
 
         must_match("initial weights", b"".join(p.detach().cpu().numpy().tobytes() for p in model.parameters()))
     """
+    _state("must_match.json", name, data)
+
+
+def fingerprint(name: str, data: bytes) -> None:
+    """State what this run had, such as its initial weights, where the runs of a seed may have it in common or not.
+
+    Its sha256 goes on record. The report says in how many pairs it is the same, and no verdict depends on it: an arm
+    with other shapes draws other initial values. Raises as `must_match` does.
+
+        fingerprint("initial weights", b"".join(p.detach().cpu().numpy().tobytes() for p in model.parameters()))
+    """
+    _state("fingerprints.json", name, data)
+
+
+def _state(file: str, name: str, data: bytes) -> None:
     place = os.environ.get("ABLATE_RUN_DIR")
     if place is None:
         return
-    path = Path(place) / "must_match.json"
+    path = Path(place) / file
     stated = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     sha256 = hashlib.sha256(data).hexdigest()
     if stated.setdefault(name, sha256) != sha256:

@@ -87,6 +87,7 @@ EXAMPLES: tuple[Example, ...] = (
     _example(errors.SpecError, "a seed twice", (_SEEDS, "seeds: [1, 2, 3, 4, 4]")),
     _example(errors.SpecError, "an override without its path", ("optim.lr: 3.0e-3", "lr: 3.0e-3")),
     _example(errors.SpecError, "variants that are the same", ("optim.lr: 3.0e-3", "optim.lr: 1.0e-3")),
+    _example(errors.SpecError, "a commit of the built-in trainer", ("optim.lr: 3.0e-3", "commit: v1.2")),
     _example(errors.SpecError, "a baseline that is no variant", ("baseline: slow", "baseline: slowest")),
     _example(errors.SpecError, "a width that heads do not divide", ("width: 64", "width: 65")),
     _example(
@@ -128,6 +129,12 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     registered(
         errors.RegistrationError, "an amendment of nothing", command='amend studies/mine.yaml --reason "a typo"'
+    ),
+    imported(
+        errors.RegistrationError,
+        "a commit outside a repository",
+        ("base: {dropout: 0.0}", "base: {dropout: 0.0, commit: HEAD}"),
+        command="register studies/mine.yaml",
     ),
     imported(
         errors.UndecidableDesignError,

@@ -2,6 +2,7 @@
 
     metrics                step, metric, value; name and layout are the study's (`ablate.records.rows`)
     must_match.json        name -> sha256 of what the runs of a seed must have in common
+    fingerprints.json      the same of what they may have in common or not, for the report
     resumable              the next attempt can go on from what lies here
     items.jsonl            scores of single items, at the end of the run
     weights.safetensors    the final weights
@@ -44,6 +45,7 @@ from prereg.study.command import MetricsFile
 
 RESUMABLE = "resumable"
 MUST_MATCH = "must_match.json"
+FINGERPRINTS = "fingerprints.json"
 ITEMS = "items.jsonl"
 WEIGHTS = "weights.safetensors"
 ABOUT = "about.json"
@@ -70,8 +72,8 @@ class Progress(FrozenModel):
     """About how long that takes."""
 
 
-def read_must_match(path: Path) -> dict[str, str] | None:
-    """Name -> sha256 of what the runs of a seed must have in common; none where the trainer says nothing.
+def read_hashes(path: Path) -> dict[str, str] | None:
+    """Name -> sha256 of what a trainer states that its run had in common with others; none where it says nothing.
 
     Raises `EvidenceError` where the file is anything but one JSON object of such hashes.
 
@@ -79,7 +81,7 @@ def read_must_match(path: Path) -> dict[str, str] | None:
         >>> with TemporaryDirectory() as folder:
         ...     path = Path(folder, MUST_MATCH)
         ...     _ = path.write_text(json.dumps({"batches": "ab" * 32}))
-        ...     sorted(read_must_match(path))
+        ...     sorted(read_hashes(path))
         ['batches']
     """
     if not path.exists():

@@ -295,6 +295,10 @@ class RunRecord(FrozenModel):
     The built-in trainer states `initial/PARAMETER` for the initial bytes of each parameter, `batches` and `dropout`
     (chained hashes of every batch of token ids, and of the keys of every mask, in order), `corpus` and `tokenizer`."""
 
+    fingerprints: dict[str, str] | None = None
+    """The same of what the runs of a seed may have in common or not, for the report; none where the trainer says
+    nothing."""
+
     live: LiveValues | None = None
     """What had been recorded when an attempt ended without a seal, or was resumed; none otherwise."""
     redrawn: int = 0

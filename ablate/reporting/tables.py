@@ -579,6 +579,65 @@ ARMS = Catalogued[ArmRow](
 )
 
 
+@dataclass(frozen=True)
+class SharingRow:
+    """What the runs of an arm of a trainer of one's own share with the baseline's of the same seed."""
+
+    arm: str
+    code: str
+    """How much of the code differs; empty where all arms have one code."""
+    equal: tuple[str, ...]
+    """Stated hashes that are equal, `5 of 5`: of initial values, of batches, of other things; empty where both state
+    none."""
+    alone: str
+    """What one of the two alone states."""
+
+
+SHARING = Catalogued[SharingRow](
+    "sharing",
+    {
+        "Arm": lambda row: row.arm,
+        "Code": lambda row: row.code or phrase("tables.one_code"),
+        "Initial values equal:": lambda row: row.equal[0] or phrase("tables.not_stated"),
+        "Batches equal:": lambda row: row.equal[1] or phrase("tables.not_stated"),
+        "Other hashes equal:": lambda row: row.equal[2] or NONE,
+        "In one arm only": lambda row: row.alone or NONE,
+    },
+    optional=frozenset({"Other hashes equal:", "In one arm only"}),
+    note=True,
+    shape={"stacked": True},
+)
+
+
+@dataclass(frozen=True)
+class GainRow:
+    """What the pairs of a claim were worth."""
+
+    view: FindingView
+    correlation: float
+    between: tuple[float, float]
+    """95% interval of the correlation."""
+    unpaired: float
+    """Runs of each arm without pairs that would measure the difference as exactly."""
+    unpaired_between: tuple[float, float]
+    """The same at the ends of the interval."""
+
+
+GAIN = Catalogued[GainRow](
+    "gain",
+    {
+        "Hypothesis": lambda row: row.view.label,
+        "Pairs:": lambda row: str(row.view.finding.n),
+        "Correlation:": lambda row: words.number(row.correlation, 2),
+        "95%:": lambda row: f"{words.number(row.between[0], 2)} to {words.number(row.between[1], 2)}",
+        "As good without pairs:": lambda row: phrase(
+            "tables.unpaired_runs", *map(round, (row.unpaired, *row.unpaired_between))
+        ),
+    },
+    note=True,
+)
+
+
 def _spikes(arm: Stability) -> Iterator[str]:
     for seed, steps in sorted(arm.spikes.items()):
         if steps:

@@ -37,14 +37,15 @@ from pydantic import JsonValue
 from ablate.gpt.device import CPU, ENVIRONMENT, device_name
 from ablate.records.outputs import (
     ABOUT,
+    FINGERPRINTS,
     ITEMS,
     MUST_MATCH,
     PROGRESS,
     RESUMABLE,
     WEIGHTS,
     read_about,
+    read_hashes,
     read_items,
-    read_must_match,
     read_progress,
     readable_about,
 )
@@ -531,7 +532,7 @@ class _Run:
             raise EvidenceError(f"{name}: {error.found}", required=error.required) from error
 
     def _seal(self, rows: list[Row], diverged: int | None, about: About | None, left: tuple[str, ...]) -> Message:
-        matching = self._output(MUST_MATCH, read_must_match)
+        matching, had = (self._output(name, read_hashes) for name in (MUST_MATCH, FINGERPRINTS))
         items = []
         if diverged is None:  # scores by the weights of a run that diverged are read by no claim
             items = self._output(ITEMS, lambda path: read_items(path, self.spec.metrics))
@@ -543,6 +544,7 @@ class _Run:
             "steps": last,
             "ended_at": utc_now(),
             "must_match": matching,
+            "fingerprints": had,
             "live": None,
             "redrawn": self.record.redrawn + _gave_up(self.record.live, values),
             "weights_sha256": self._take_weights(),

@@ -85,7 +85,7 @@ def repository_of(root: Root, study: Study) -> Repository:
     repository = Repository.around(root.path)
     if repository is None:
         raise RegistrationError(
-            f"{root.path} lies in no git repository",
+            "the folder that holds studies/ lies in no git repository",
             required="the repository whose commits the arms are",
             fix=f"git init, and a commit; or no commit: in {study.study}",
             where=Where(file=None, field=place_of(study, next(iter(study.commits.values())))),

@@ -13,7 +13,7 @@ from own_trainer import OwnHouse
 
 import ablate as api
 from ablate import config, log, must_match, seed
-from ablate.records.outputs import read_must_match
+from ablate.records.outputs import read_hashes
 from ablate.records.rows import Row, read_rows
 from ablate.runner.progress import PlainWatcher
 
@@ -159,7 +159,7 @@ def test_what_is_stated_twice_must_be_the_same(tmp_path: Path, monkeypatch: pyte
     must_match("data order", b"one")
     with pytest.raises(ValueError, match="another 'data order'"):
         must_match("data order", b"two")
-    assert read_must_match(tmp_path / "must_match.json") == {"data order": hashlib.sha256(b"one").hexdigest()}
+    assert read_hashes(tmp_path / "must_match.json") == {"data order": hashlib.sha256(b"one").hexdigest()}
 
 
 @pytest.mark.parametrize("text", ["[]", '{"a": 1}', '{"a": "short"}', '{"a": "1", "a": "2"}', "{"])

@@ -18,6 +18,7 @@ from ablate.reporting.context import ReportContext, not_to_be_used
 from ablate.reporting.description import seconds_by_suite
 from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.findings import runs_as_pairs
+from ablate.reporting.sections.sharing import sharing_blocks
 from ablate.reporting.summaries.proof import describe_decision
 from ablate.reporting.tables import AmendedField, ArmRow, FailedCheck
 from ablate.reporting.wording import phrase
@@ -48,7 +49,7 @@ def pairs_section(context: ReportContext) -> Section:
         title = "Arms and their runs"
         blocks.append(Paragraph(f"{say('sample', study)} {say('pairing', study)}"))
     elif study.trainer == "command":
-        blocks.append(Paragraph(phrase("audit.pairs_own")))
+        blocks += [Paragraph(phrase("audit.pairs_own")), *sharing_blocks(context)]
     # Without a hashed pair the columns of what is shared are left out of the table.
     elif arms is None or len(arms.columns) < 4:
         blocks.append(Paragraph(phrase("audit.pairs_unbegun")))
