@@ -38,8 +38,9 @@ class CommitHouse(OwnHouse):
     """A repository of studies, under version control, with a trainer that a second commit changed."""
 
     def __init__(self, path: Path, *, top: Path | None = None) -> None:
-        super().__init__(path)
-        self.top = top or path
+        if not (path / "studies").is_dir():
+            super().__init__(path)
+        self.path, self.study, self.top = path, path / "studies" / "own.yaml", top or path
         (path / ".gitignore").write_text("data/runs/\n__pycache__/\n", encoding="utf-8")
         self.git("init", "-q", "-b", "main")
         self.script(BEFORE)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from committed_trainer import AFTER, BEFORE, CommitHouse, commits_document
+from launchers import Launcher
 from own_trainer import OwnHouse
 from quiet import QUIET
 
@@ -469,3 +470,34 @@ def test_a_trainer_that_changes_its_commit_fails(house: CommitHouse) -> None:
     run(house)
     record = json.loads((house.run_folder("after", 1) / "run.json").read_text())
     assert record["status"] == "failed" and "train.py is not the file of its commit" in record["error"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_each_launcher_starts_a_run_from_its_commit(launcher: Launcher) -> None:
+    house = CommitHouse(launcher.house.path)
+    house.write()
+    api.register(house.study, workspace=QUIETLY)
+    launcher.at_once = 2
+    launcher.finish()
+    noise = {seed: (seed * 7919 % 13) / 1000 for seed in (1, 2, 3)}
+    assert values(house) == pytest.approx(
+        {("before", seed): 1.9 + 2.0 * noise[seed] for seed in noise}
+        | {("after", seed): 1.5 + noise[seed] * seed / 2 for seed in noise}
+    )
+    assert api.decide(house.study, workspace=QUIETLY).verdict == "take it"
+
+
+def test_looks_of_a_sequential_study_start_from_commits(house: CommitHouse) -> None:
+    house.write(seeds=[1, 2, 3, 4, 5, 6], stopping={"looks": [3, 6], "spending": "obrien_fleming"})
+    run(house)
+    assert len(values(house)) == 6, "the first look needs three seeds"
+    assert api.decide(house.study, workspace=QUIETLY).decision.look is not None
+
+
+def test_a_trial_starts_from_commits(house: CommitHouse) -> None:
+    (house.path / "train.py").write_text("raise SystemExit(1)\n", encoding="utf-8")
+    path = house.write(variants=variants(before="v1", after="WORKTREE"))
+    trial = api.try_out(path, workspace=QUIETLY)
+    assert [problem.run for problem in trial.problems] == ["after/4"]
+    assert {run.variant: run.status for run in trial.runs} == {"before": "done", "after": "failed"}
