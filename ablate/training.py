@@ -62,7 +62,7 @@ def train(
     """
     from ablate.records.store import RunFolder
     from ablate.runner.child import adopt_orphans
-    from ablate.runner.control import Signals
+    from ablate.runner.listening import Signals
     from ablate.runner.machine import choose_machine, records_of
     from ablate.runner.options import RunOptions
     from ablate.runner.process import Place, held, make_run, name_holder

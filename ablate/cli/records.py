@@ -1,4 +1,4 @@
-"""The commands that import runs made elsewhere, and export a trained model."""
+"""The commands that import runs made elsewhere, judge a table without a study, and export a trained model."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The forest plot: every finding with the interval that it was judged by and its margin, a hypothesis on a line.
+"""The forest plot put together: its panels, which `charts.forest` draws, and the same in characters.
 
-One figure of views: charts for a page, and the same in characters for a terminal and Markdown.
+Every finding with the interval that it was judged by and its margin, a hypothesis on a line.
 """
 
 from __future__ import annotations

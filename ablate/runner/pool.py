@@ -41,7 +41,7 @@ from ablate.records.rows import Row
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder, parquet_bytes
 from ablate.runner.child import adopt_orphans, has_children
-from ablate.runner.control import Abandoned, Signals
+from ablate.runner.listening import Abandoned, Signals
 from ablate.runner.messages import Message
 from ablate.runner.pinned import Hashed
 from ablate.runner.process import ALONE, ONE_THREAD, Place, Spec, make_run, name_holder

@@ -54,9 +54,9 @@ from ablate.records.rows import Row, diverged_at, lacking, read_rows, until
 from ablate.records.run_record import About, LiveValues, Provenance, RunRecord, utc_now
 from ablate.records.store import RunFolder
 from ablate.runner.child import Child, Start, end_leftover, start_program
-from ablate.runner.control import Control, wait_for_stop
 from ablate.runner.failures import claimed_values, left_values, place_of
 from ablate.runner.glance import Glance
+from ablate.runner.listening import Control, wait_for_stop
 from ablate.runner.messages import Message, failed, said, show_trace
 from ablate.runner.neighbours import LOCK
 from ablate.runner.pinned import Hashed, private_copy, require_registered_files

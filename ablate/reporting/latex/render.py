@@ -1,4 +1,4 @@
-"""Blocks as LaTeX: paragraphs, lists, tables with booktabs, figures from files. Escapes all, adds nothing.
+"""Blocks as LaTeX: paragraphs, lists, tables with booktabs, figures. Adds nothing; `prereg.escape` escapes all.
 
 Widths of columns are estimated from their characters, so that nothing runs over the margin and one run of pdflatex
 gives the page. What is written needs `preamble.tex`.
