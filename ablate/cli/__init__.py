@@ -34,23 +34,29 @@ from prereg.registry.disk import NO_ROOM
 
 PANELS: dict[str, tuple[Command, ...]] = {
     "Everyday commands": (
-        studies.new,
-        studies.check,
-        studies.try_out,
-        studies.design,
-        registering.register,
-        runs.run,
-        runs.status,
-        runs.decide,
-        reports.report,
+        studies.new_command,
+        studies.check_command,
+        studies.try_command,
+        studies.design_command,
+        registering.register_command,
+        runs.run_command,
+        runs.status_command,
+        runs.decide_command,
+        reports.report_command,
     ),
-    "Design": (registering.amend, studies.plan),
-    "Pull requests": (gate.gate,),
-    "Papers": (reports.paper,),
-    "Proof": (proof.verify, proof.reproduce, proof.bundle, registering.seal),
-    "Records": (runs.train, proof.ledger, records.import_records, records.judge, records.export_model),
+    "Design": (registering.amend_command, studies.plan_command),
+    "Pull requests": (gate.gate_command,),
+    "Papers": (reports.paper_command,),
+    "Proof": (proof.verify_command, proof.reproduce_command, proof.bundle_command, registering.seal_command),
+    "Records": (
+        runs.train_command,
+        proof.ledger_command,
+        records.import_command,
+        records.judge_command,
+        records.export_model_command,
+    ),
 }
-CORPUS = (corpora.corpus_list, corpora.corpus_show, corpora.corpus_add, corpora.corpus_fetch)
+CORPUS = (corpora.list_command, corpora.show_command, corpora.add_command, corpora.fetch_command)
 # Reading importlib.metadata instead takes as long as everything else that the help does.
 _OTHERS = re.compile(r"(ablate|prereg)-([0-9][^-]*)\.(?:dist|egg)-info")
 # typer carries a click of its own from 0.26 on, so the class is found by what both export.

@@ -4,9 +4,9 @@
 as JSON, and ends with its exit code. A command that asks, or that shows something before it has ended, also takes a
 `Screen`.
 
-To add a command: such a function in the module of this folder whose subject it is, with `Example:` in its docstring,
-which is its help; its name in `PANELS` of `ablate/cli/__init__.py`; what it does in a module of `ablate/`, for a
-notebook too; and `python -m docs.generator`. tests/cli/test_every_command.py checks the rest.
+To add a command: such a function, NAME_command, in the module of this folder whose subject it is, with `Example:` in
+its docstring, which is its help; its name in `PANELS` of `ablate/cli/__init__.py`; what it does in a module of
+`ablate/`, for a notebook too; and `python -m docs.generator`. tests/cli/test_every_command.py checks the rest.
 """
 
 from __future__ import annotations
@@ -227,8 +227,9 @@ class Command:
         return call
 
 
-def command(
-    name: str = "", *, interrupted: str = "nothing was written", events: bool = False
-) -> Callable[[Verb], Command]:
-    """Make a function that returns a result into a command, by its own name unless another is given."""
-    return lambda verb: Command(verb, name or verb.__name__.replace("_", "-"), interrupted, events)
+def command(*, interrupted: str = "nothing was written", events: bool = False) -> Callable[[Verb], Command]:
+    """Make a function that returns a result into a command: `export_model_command` is `ablate export-model`."""
+    # The suffix keeps the function of the API that it calls, `ablate.export_model`, the only one of that name.
+    return lambda verb: Command(
+        verb, verb.__name__.removesuffix("_command").replace("_", "-"), interrupted=interrupted, events=events
+    )

@@ -22,8 +22,8 @@ HELD_OUT = 0.1
 """The share that `data.validation` holds out unless a study says otherwise."""
 
 
-@command("list")
-def corpus_list(workspace: Workspace) -> Result:
+@command()
+def list_command(workspace: Workspace) -> Result:
     """List every corpus by name.
 
     Says whether it is here, and where.
@@ -49,8 +49,8 @@ def corpus_list(workspace: Workspace) -> Result:
     return Result([dict(zip(names, row, strict=True)) for row in rows], text)
 
 
-@command("add", interrupted="the corpus was not added")
-def corpus_add(
+@command(interrupted="the corpus was not added")
+def add_command(
     workspace: Workspace,
     name: Annotated[str, typer.Argument(help="Name of the corpus.")],
     file: Annotated[Path, typer.Argument(help="A UTF-8 text file, or a folder of shards of token ids.")],
@@ -113,8 +113,8 @@ def _added(manifest: Manifest, size: str) -> Result:
     return Result(manifest, lambda: [f"added {manifest.name}: {size}"])
 
 
-@command("show")
-def corpus_show(workspace: Workspace, name: Annotated[str, typer.Argument(help="Name of the corpus.")]) -> Result:
+@command()
+def show_command(workspace: Workspace, name: Annotated[str, typer.Argument(help="Name of the corpus.")]) -> Result:
     """Show facts about a corpus.
 
     Files and hashes, size, and how much of it repeats itself: lines and paragraphs that occur earlier in it, and those
@@ -139,8 +139,8 @@ def corpus_show(workspace: Workspace, name: Annotated[str, typer.Argument(help="
     return Result({**asdict(manifest), "found": place, "repetition": repetition}, text)
 
 
-@command("fetch", interrupted="the corpus was not added")
-def corpus_fetch(workspace: Workspace, name: Annotated[str, typer.Argument(help="Name of the corpus.")]) -> Result:
+@command(interrupted="the corpus was not added")
+def fetch_command(workspace: Workspace, name: Annotated[str, typer.Argument(help="Name of the corpus.")]) -> Result:
     """Download a corpus and check its sha256.
 
     From its public address, into data/corpora/.

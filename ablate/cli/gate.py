@@ -28,7 +28,7 @@ _ENDINGS = {
 
 
 @command(interrupted="nothing sealed was lost; repeat the command to go on")
-def gate(
+def gate_command(
     workspace: Workspace,
     study: Annotated[
         Path,

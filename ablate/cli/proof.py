@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @command()
-def verify(
+def verify_command(
     workspace: Workspace,
     study: Annotated[
         Path | None,
@@ -71,7 +71,7 @@ def _ending(verification: Verification) -> Exit:
 
 
 @command(interrupted="no bundle was written")
-def bundle(
+def bundle_command(
     workspace: Workspace,
     study: StudyFile,
     out: Annotated[
@@ -108,7 +108,7 @@ def bundle(
     return Result({"path": made.path, "written": made.written, "check": made.check}, text, next=then)
 
 
-def report_bundle(path: Path, out: Path | None) -> Result:
+def report_of_bundle(path: Path, out: Path | None) -> Result:
     """Write the reports of a bundle, and say where they are and what the bundle's verdict was found to be."""
     from ablate.proving import report_bundle as write
 
@@ -129,7 +129,7 @@ _PLAIN_EVERY_S = 10.0
 
 
 @command(interrupted="the sealed run is as it was")
-def reproduce(
+def reproduce_command(
     workspace: Workspace,
     screen: Screen,
     study: StudyFile,
@@ -187,7 +187,7 @@ def _teller(run: str) -> Callable[[Message], None]:
 
 
 @command()
-def ledger(
+def ledger_command(
     workspace: Workspace,
     study: Annotated[
         Path | None, typer.Argument(metavar="[STUDY]", help="Only the entries of one study; all if left out.")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ablate.records.rows import TableLayout
 
 
-@command("import", interrupted="runs that the ledger holds are imported; repeat the command for the rest")
-def import_records(
+@command(interrupted="runs that the ledger holds are imported; repeat the command for the rest")
+def import_command(
     workspace: Workspace,
     study: StudyFile,
     source: Annotated[
@@ -118,7 +118,7 @@ def _metric_column(word: str) -> tuple[str, str]:
 
 
 @command(interrupted="nothing was written")
-def judge(
+def judge_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A table: .csv, .jsonl or .parquet.")],
     claims: Annotated[
         list[str], typer.Argument(metavar="CLAIM", help='Such as "b raises acc by at least 0.01" (repeatable).')
@@ -165,7 +165,7 @@ def judge(
 
 
 @command(interrupted="no model was exported")
-def export_model(
+def export_model_command(
     workspace: Workspace,
     study: StudyFile,
     run: Annotated[str, typer.Argument(metavar="ARM/SEED", help="A run of a decided study, such as layernorm/1.")],

@@ -26,7 +26,7 @@ _HELD = {
 
 
 @command(interrupted="what the ledger does not hold was not done; repeat the command")
-def register(
+def register_command(
     workspace: Workspace,
     study: StudyFile,
     pilot: Pilot = None,
@@ -43,8 +43,8 @@ def register(
     """
     from ablate import registering
     from ablate.checking import warnings_of
-    from ablate.judge.design.retrospective import frozen_design
-    from ablate.judge.design.warnings import as_json
+    from ablate.judge.design.retrospective import design_in_lock
+    from ablate.judge.design.warnings import warnings_as_json
     from ablate.verification.seal import attest, require_able
     from prereg.registry.git_files import lacks_union
 
@@ -53,7 +53,7 @@ def register(
     merges = lacks_union(context.root)
     registration, entry = registering.register(study, workspace=workspace, pilot=pilot, accept_underpowered=accept)
     name, new = registration.study.study, entry is not None
-    planned = frozen_design(registration)
+    planned = design_in_lock(registration)
     warnings = warnings_of(context, planned) if new else ()
     sealing = attest(context, registration, sign=sign) if new or sign is not None else None
 
@@ -81,13 +81,13 @@ def register(
         "registered_at": registration.registered_at,
         "registered_now": new,
         "page": context.root.page(name),
-        "warnings": as_json(warnings),
+        "warnings": warnings_as_json(warnings),
     }
     return Result(facts, text, next=f"ablate run {study}   (ablate import: runs made elsewhere)" if new else "")
 
 
 @command(interrupted="what the ledger does not hold was not done; repeat the command")
-def amend(
+def amend_command(
     workspace: Workspace,
     screen: Screen,
     study: StudyFile,
@@ -147,7 +147,7 @@ def _confirm(screen: Screen, study: Path) -> None:
 
 
 @command(interrupted="what the ledger does not hold was not done; repeat the command")
-def seal(
+def seal_command(
     workspace: Workspace,
     study: StudyFile,
     *,

@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 from ablate.cli.command import Result, command
-from ablate.cli.proof import report_bundle
+from ablate.cli.proof import report_of_bundle
 from ablate.workspace import Workspace
 from prereg.errors import SpecError
 from prereg.text import counted
 
 
 @command(interrupted="the decision is in the ledger; repeat the command to write its report")
-def report(
+def report_command(
     workspace: Workspace,
     study: Annotated[
         Path | None, typer.Argument(metavar="STUDY", help="Path of a study file, or of a bundle: zip file or folder.")
@@ -60,7 +60,7 @@ def report(
         files = report_index(workspace=workspace)
         return Result({"wrote": files}, lambda: [f"wrote {path}" for path in files])
     if is_bundle(study) and not forms:
-        return report_bundle(study, out)
+        return report_of_bundle(study, out)
     if out is not None or is_bundle(study):
         raise SpecError(
             "--out with a study, whose reports have their place" if out is not None else "--as with a bundle",
@@ -87,7 +87,7 @@ def report(
 
 
 @command(interrupted="repeat the command to write the paper")
-def paper(
+def paper_command(
     workspace: Workspace,
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="With paper.yaml and the paper's prose as Markdown.")

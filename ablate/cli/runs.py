@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @command(interrupted="nothing sealed was lost; repeat the command to go on", events=True)
-def run(
+def run_command(
     workspace: Workspace,
     study: StudyFile,
     *,
@@ -88,14 +88,14 @@ def run(
 def _costs(workspace: Workspace, study: Path, options: RunOptions) -> Result:
     from ablate.checking import check
     from ablate.health import read_costs
-    from ablate.reporting.summaries.run import costs_section
+    from ablate.reporting.summaries.run import run_costs_section
 
     costs = read_costs(check(study, workspace), options)
-    return Result(costs, lambda: [costs_section(costs)])
+    return Result(costs, lambda: [run_costs_section(costs)])
 
 
 @command(interrupted="the run goes on where it was with the same command, where its trainer can")
-def train(
+def train_command(
     workspace: Workspace,
     study: StudyFile,
     run: Annotated[str, typer.Argument(metavar="ARM/SEED", help="A planned run, such as layernorm/3.")],
@@ -131,7 +131,7 @@ def train(
 
 
 @command(interrupted="the study is as it was")
-def status(
+def status_command(
     workspace: Workspace,
     screen: Screen,
     study: Annotated[
@@ -266,7 +266,7 @@ _ENDINGS = {
 
 
 @command(interrupted="what the ledger holds was decided; repeat the command to go on")
-def decide(workspace: Workspace, screen: Screen, study: StudyFile) -> Result:
+def decide_command(workspace: Workspace, screen: Screen, study: StudyFile) -> Result:
     """Apply the registered rule and write the report.
 
     Logs the decision, shows it, then writes verdict.json, report.md and report.html under reports/STUDY/.

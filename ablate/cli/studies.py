@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @command()
-def check(
+def check_command(
     workspace: Workspace,
     studies: Annotated[
         list[Path] | None, typer.Argument(metavar="STUDY", help="Study files; of several, one line for each.")
@@ -116,7 +116,7 @@ def _check_one(path: Path, workspace: Workspace) -> Result:
         from ablate.reporting.summaries import study as summary
 
         yield summary.study_section(context.study, checked.pins)
-        yield summary.costs_section(planned(context))
+        yield summary.arm_costs_section(planned(context))
         yield from noted(checked.notes)
         if checked.published is not None:
             yield checked.published.words
@@ -158,7 +158,7 @@ _PURPOSE_OF_FILE = {
 
 
 @command()
-def new(
+def new_command(
     workspace: Workspace,
     screen: Screen,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The study's name, and its file's.")],
@@ -221,7 +221,7 @@ def new(
 
 
 @command()
-def design(workspace: Workspace, study: StudyFile, pilot: Pilot = None) -> Result:
+def design_command(workspace: Workspace, study: StudyFile, pilot: Pilot = None) -> Result:
     """Simulate the registered rule before any data.
 
     Says what can be found with these seeds, how often by chance, and how many seeds it would take.
@@ -230,7 +230,7 @@ def design(workspace: Workspace, study: StudyFile, pilot: Pilot = None) -> Resul
     """
     from ablate.checking import warnings_of
     from ablate.judge.design.refusal import obstacle
-    from ablate.judge.design.warnings import as_json
+    from ablate.judge.design.warnings import warnings_as_json
     from ablate.registering import design as simulate
 
     characteristics = simulate(study, workspace=workspace, pilot=pilot)
@@ -241,7 +241,7 @@ def design(workspace: Workspace, study: StudyFile, pilot: Pilot = None) -> Resul
 
         yield from (design_section(characteristics), *warned(warnings))
 
-    facts: dict[str, Any] = characteristics.model_dump(mode="json") | {"warnings": as_json(warnings)}
+    facts: dict[str, Any] = characteristics.model_dump(mode="json") | {"warnings": warnings_as_json(warnings)}
     then = f"ablate register {study}"
     # Without a scale nothing is simulated: registering would be blind where three runs of each arm give the scale.
     if not characteristics.scenarios:
@@ -249,8 +249,8 @@ def design(workspace: Workspace, study: StudyFile, pilot: Pilot = None) -> Resul
     return Result(facts, text, next=then if obstacle(characteristics) is None else "")
 
 
-@command("try", interrupted="the trial is not part of the study, and nothing of it was kept")
-def try_out(
+@command(interrupted="the trial is not part of the study, and nothing of it was kept")
+def try_command(
     workspace: Workspace,
     screen: Screen,
     study: StudyFile,
@@ -294,7 +294,7 @@ def try_out(
 
 
 @command()
-def plan(
+def plan_command(
     workspace: Workspace,
     screen: Screen,
     study: StudyFile,
@@ -336,9 +336,9 @@ def plan(
     runs = plan_runs(study, workspace=workspace)
 
     def text() -> Sequence[Shown]:
-        from ablate.reporting.summaries.study import runs_section
+        from ablate.reporting.summaries.study import planned_runs_section
 
-        return [runs_section(runs)]
+        return [planned_runs_section(runs)]
 
     return Result(runs, text)
 
