@@ -156,7 +156,7 @@ def report_index(*, workspace: Workspace = HERE) -> tuple[Path, ...]:
     )
     # Four files of one document: text and table cannot tell different things.
     document = index_document(studies, programme)
-    texts = {"index.md": markdown.page(document), "index.html": html.page(document)}
+    texts = {"index.md": markdown.markdown_page(document), "index.html": html.html_page(document)}
     texts |= latex_index(document, studies)
     folder = project.path / "reports"
     folder.mkdir(exist_ok=True)
@@ -172,8 +172,8 @@ def pages(text: ReportContext) -> dict[str, bytes]:
 
     document = compose(text)
     return {
-        "report.md": markdown.render(text, document).encode(),
-        "report.html": html.render(text, document).encode(),
+        "report.md": markdown.render_markdown(text, document).encode(),
+        "report.html": html.render_html(text, document).encode(),
     }
 
 

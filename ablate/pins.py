@@ -41,7 +41,7 @@ def read_data(context: StudyContext, registered: DataPins | None = None) -> dict
     return by_arm
 
 
-def pin_data(
+def pin_corpora(
     context: StudyContext, readings: Mapping[str, TokenizedCorpora]
 ) -> tuple[CorpusPin, DataPins | None, tuple[BpeTokenizer, ...]]:
     """What the study's corpus names and tokenizers mean now, measured; and the tokenizers that were trained.
@@ -116,7 +116,7 @@ def pin(context: StudyContext, registered: DataPins | None = None) -> Pinned:
 
         require_gpt()
         readings = read_data(context, registered)
-        corpus, data, trained = pin_data(context, readings)
+        corpus, data, trained = pin_corpora(context, readings)
         return Pinned(Pins(corpus=corpus, data=data, tasks=pin_tasks(context, readings)), trained)
     return Pinned(pin_code(context))
 

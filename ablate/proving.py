@@ -290,7 +290,7 @@ def verify(
 ) -> Verification:
     """Check a study, a bundle, or without a target every study of a repository. A bundle is checked with nothing but
     itself, and whom the reader believes; its reports are written again."""
-    from ablate.verification.verify import verify as check
+    from ablate.verification.verify import verify_target as check
 
     return check(target, workspace.root, reports_of=_reports_again, signers=signers, roots=roots)
 
@@ -301,7 +301,7 @@ def report_bundle(path: Path, out: Path | None = None) -> tuple[Verification, tu
     The folder is `STUDY.report` next to the bundle unless `out` names one. Nothing is written where the bundle has a
     fault or no decision, or where another file is in the place of a page (`EvidenceError`, `StudyFileError`).
     """
-    from ablate.verification.verify import verify as check
+    from ablate.verification.verify import verify_target as check
     from prereg.registry.disk import write_whole
 
     written: dict[str, bytes] = {}
@@ -333,7 +333,7 @@ def results_of_bundle(path: Path) -> Decided:
     """The decision of a bundle, judged again from its records. Raises `EvidenceError` where it has a fault or none."""
     from ablate.exporting import report_context
     from ablate.notebook.results import Decided
-    from ablate.verification.verify import verify as check
+    from ablate.verification.verify import verify_target as check
     from prereg.documents.published import load_published
 
     found: list[Decided] = []

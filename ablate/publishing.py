@@ -31,15 +31,15 @@ def write_paper(folder: str | Path, *, workspace: Workspace = HERE) -> tuple[Pat
 
         ablate.write_paper("reports/paper")
     """
-    from ablate.reporting.exports.figures import draw
-    from ablate.reporting.latex.article import PROSE, Source, article, file_of
+    from ablate.reporting.exports.figures import draw_panel
+    from ablate.reporting.latex.article import PROSE, PaperSource, article, file_of
     from prereg.registry.disk import write_whole
 
     place = Path(folder)
     plan, lines = _plan(place / PLAN)
     prose = _prose(place, {name: place / file_of(name) for name in PROSE})
     works = _works(place / WORKS)
-    source = Source(plan, prose, _decided(plan, place / PLAN, workspace), works)
+    source = PaperSource(plan, prose, _decided(plan, place / PLAN, workspace), works)
     try:
         made = article(source)
     except StudyError as error:
@@ -47,7 +47,7 @@ def write_paper(folder: str | Path, *, workspace: Workspace = HERE) -> tuple[Pat
             file=place / (error.where.file or PLAN), line=error.where.line or line_of(error.where.field, lines)
         ) from None
     files = {name: text.encode() for name, text in made.texts.items()}
-    files |= {f"figures/{drawing.stem}.pdf": draw(drawing.panel, "pdf") for drawing in made.drawings}
+    files |= {f"figures/{drawing.stem}.pdf": draw_panel(drawing.panel, "pdf") for drawing in made.drawings}
     (place / "figures").mkdir(exist_ok=True)
     for name, data in files.items():
         write_whole(place / name, data)

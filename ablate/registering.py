@@ -19,7 +19,7 @@ from prereg.registry.ledger_entry import PromiseEntry
 if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
     from ablate.notebook.design import ShownDesign
-    from prereg.documents.facts import Facts
+    from prereg.documents.facts import StudyFacts
     from prereg.registry.ledger_entry import AmendedEntry, Entry, Override
     from prereg.registry.registration import Registration
 
@@ -39,7 +39,7 @@ def design(study: StudySource, *, workspace: Workspace = HERE, pilot: str | None
     if pilot is not None or isinstance(study, (str, Path)):
         return ShownDesign.of(characterise(check(study, workspace), pilot=pilot))
     from ablate.checking import require_supported
-    from ablate.judge.design.characteristics import design as simulate
+    from ablate.judge.design.characteristics import simulate_design as simulate
 
     given = load(study)
     require_supported(given)
@@ -49,7 +49,7 @@ def design(study: StudySource, *, workspace: Workspace = HERE, pilot: str | None
 def characterise(context: StudyContext, *, pilot: str | None = None) -> Design:
     """The design of a study, from its own beliefs or from what a pilot's records tell."""
     from ablate.judge.design.assumptions import learned
-    from ablate.judge.design.characteristics import design as simulate
+    from ablate.judge.design.characteristics import simulate_design as simulate
     from ablate.records.gather import gather
 
     if pilot is None:
@@ -223,7 +223,7 @@ FormName = Literal["osf", "markdown"]
 
 
 @dataclass(frozen=True)
-class Document:
+class RegistrationDocument:
     """A document, and what a person must still add."""
 
     text: str
@@ -233,7 +233,9 @@ class Document:
     """Titles of the fields that are left to a person."""
 
 
-def export(study: StudySource, *, form: FormName, workspace: Workspace = HERE, as_json: bool = False) -> Document:
+def export(
+    study: StudySource, *, form: FormName, workspace: Workspace = HERE, as_json: bool = False
+) -> RegistrationDocument:
     """Describe a registration, or an unregistered study as a draft. A study that changed since is refused."""
     from prereg.documents.forms import osf
     from prereg.documents.page import markdown, sections
@@ -244,10 +246,10 @@ def export(study: StudySource, *, form: FormName, workspace: Workspace = HERE, a
     if form == "markdown":
         summary = {"status": macro("status", facts)} | sections(facts)
         text = json_visible(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n" if as_json else markdown(facts)
-        return Document(text, facts.draft, ())
+        return RegistrationDocument(text, facts.draft, ())
     filled = osf(facts)
     blanks = tuple(field.title for field in filled.fields if field.blank)
-    return Document(filled.json() if as_json else filled.markdown(), facts.draft, blanks)
+    return RegistrationDocument(filled.json() if as_json else filled.markdown(), facts.draft, blanks)
 
 
 def save(text: str, path: Path) -> None:
@@ -266,12 +268,12 @@ def save(text: str, path: Path) -> None:
     write_whole(path, text.encode())
 
 
-def _facts(study: StudySource, workspace: Workspace) -> Facts:
-    from prereg.documents.facts import Facts, registered_facts
+def _facts(study: StudySource, workspace: Workspace) -> StudyFacts:
+    from prereg.documents.facts import StudyFacts, registered_facts
 
     context = workspace.open(study)
     if context.load_registration() is None:
-        return Facts(context.study)
+        return StudyFacts(context.study)
     require_registered(context)
     facts = registered_facts(context.root, context.study.study)
     assert facts is not None, context.study.study

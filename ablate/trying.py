@@ -91,7 +91,7 @@ def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict
     raw = (claim.metric for name, claim in study.claims.items() if study.hypotheses[name].scale == "raw")
     for metric in dict.fromkeys(raw):
         table = np.array([[_final(rows[arm, seed], metric) for arm in arms] for seed in seeds])
-        if all(map(isfinite, table.flat)) and (spread := spread_of(table, paired=study.paired)) is not None:
+        if all(map(isfinite, table.flat)) and (spread := spread_over_seeds(table, paired=study.paired)) is not None:
             spreads[metric] = spread
             noise.append(better[metric] * (table - table.mean(axis=0)).ravel())
     if len(noise) < 2 or len(seeds) < FEWEST_FOR_CORRELATION:
@@ -100,7 +100,7 @@ def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict
     return spreads, float(np.clip(pairs.mean(), 0.0, 1.0))
 
 
-def spread_of(table: Floats, *, paired: bool) -> TrialSpread | None:
+def spread_over_seeds(table: Floats, *, paired: bool) -> TrialSpread | None:
     """From values, a row a seed and a column an arm; none where they do not vary."""
     from ablate.judge.design.assumptions import cautious, sd_range, variances
     from ablate.runner.trial import TrialSpread

@@ -262,9 +262,9 @@ def _template(kind: str) -> dict[str, str]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """A terminal of 80 columns, no corpora of this machine, and designs by few simulated studies."""
-    few = partial(characteristics.design, n_sims=400)
+    few = partial(characteristics.simulate_design, n_sims=400)
     given = {"COLUMNS": "80", "XDG_CACHE_HOME": str(Path.cwd()), "HOME": str(Path.cwd())}
-    with patch.dict(os.environ, given), patch.object(characteristics, "design", few):
+    with patch.dict(os.environ, given), patch.object(characteristics, "simulate_design", few):
         os.environ.pop("ABLATE_CORPORA", None)
         yield
 

@@ -37,7 +37,7 @@ from scipy import stats
 
 from ablate.checking import require_supported
 from ablate.judge.decide import decide
-from ablate.judge.design.characteristics import design
+from ablate.judge.design.characteristics import simulate_design
 from ablate.judge.design.refusal import obstacle
 from ablate.judge.design.scenarios import Drawn
 from ablate.judge.design.simulate import judge_drawn
@@ -206,7 +206,7 @@ def refused(cell: Cell) -> str | None:
     """Why the rule of a cell cannot be registered; none where it can."""
     try:
         study = rule_of(cell)
-        found = obstacle(design(study, n_sims=1))
+        found = obstacle(simulate_design(study, n_sims=1))
     except StudyError as error:
         return error.found
     return None if found is None else found.found

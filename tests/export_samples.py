@@ -8,7 +8,7 @@ from typing import Any
 from ledger_samples import entry
 
 from prereg.documents.claims import ClaimFacts, claims_of
-from prereg.documents.facts import Facts
+from prereg.documents.facts import StudyFacts
 from prereg.documents.sentences import say
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.registration import CorpusPin, Registration
@@ -148,12 +148,12 @@ def statement(study: Study, name: str) -> str:
     return say("claims.statement", study, claim_facts(study, name))
 
 
-def draft(option: str) -> Facts:
+def draft(option: str) -> StudyFacts:
     """The study of an option, not registered."""
-    return Facts(study(option))
+    return StudyFacts(study(option))
 
 
-def registered(option: str, *, design: dict[str, Any] | None = None, amended: bool = False) -> Facts:
+def registered(option: str, *, design: dict[str, Any] | None = None, amended: bool = False) -> StudyFacts:
     """The study of an option as if registered; its hashes are made up."""
     registration = Registration(
         study=study(option),
@@ -171,7 +171,7 @@ def registered(option: str, *, design: dict[str, Any] | None = None, amended: bo
     differences = [{"field": "seeds", "registered": [1, 2], "now": list(registration.study.seeds)}]
     body = {"reason": "more seeds", "evidence": "runs started", "previous": "78" * 32, "differences": differences}
     entries = (first, _entry(9, "amended", registration.sha256, body)) if amended else (first,)
-    return Facts(registration.study, registration, entries)
+    return StudyFacts(registration.study, registration, entries)
 
 
 def _entry(index: int, event: Any, registration: str, body: dict[str, Any]) -> Entry:

@@ -390,8 +390,8 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance_room, "processor_name", lambda: f"processor {FakeTrainer.machine}")
     # Pages take most of a history, and are tested on their own; `verify` knows these by their hashes like any other.
     monkeypatch.setattr(document_room, "compose", lambda _context: None)
-    monkeypatch.setattr(markdown_room, "render", lambda context, _document: f"{context.decision.status}\n")
-    monkeypatch.setattr(html_room, "render", lambda context, _document: f"<p>{context.decision.status}</p>")
+    monkeypatch.setattr(markdown_room, "render_markdown", lambda context, _document: f"{context.decision.status}\n")
+    monkeypatch.setattr(html_room, "render_html", lambda context, _document: f"<p>{context.decision.status}</p>")
 
 
 def sealed_run(history: History, arm: str | None = None) -> RunFolder:

@@ -15,7 +15,7 @@ import pandas as pd
 from evidence_factory import small_study
 
 from ablate.judge.decide import decide
-from ablate.judge.design.characteristics import design as design_study
+from ablate.judge.design.characteristics import simulate_design as design_study
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.verdict import Check, Decision, Finding, Stability, Status
 from ablate.records.evidence import METRIC_COLUMNS, Evidence

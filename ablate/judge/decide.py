@@ -35,11 +35,11 @@ from ablate.judge.audit.checks import AuditContext
 from ablate.judge.audit.headroom import check_headroom
 from ablate.judge.audit.history import retried_runs
 from ablate.judge.audit.retried import worst_cases
-from ablate.judge.audit.sensitivity import arms_that_lost, doubts, mark, spread
+from ablate.judge.audit.sensitivity import arms_that_lost, doubts, mark, spread_to_claims
 from ablate.judge.audit.stability import judge_stability
 from ablate.judge.audit.user_checks import not_run, quiet
 from ablate.judge.findings import arm_summaries, judge_study
-from ablate.judge.interim import View, view
+from ablate.judge.interim import LookView, view
 from ablate.judge.judge import UNDECIDED
 from ablate.judge.readings import final_values
 from ablate.judge.recompute import check_numbers, recompute
@@ -112,7 +112,7 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
         items=items,
     )
     checks += check_numbers(recompute(study, judged.findings, look))
-    amended = spread(judged.judgement, with_reuse(study, affected(study, amendments_of(evidence.ledger))))
+    amended = spread_to_claims(judged.judgement, with_reuse(study, affected(study, amendments_of(evidence.ledger))))
     findings = mark(judged.findings, amended)
     described = checks + check_headroom(context)
     if not admissible(checks):
@@ -150,7 +150,7 @@ def because(study: Study, ruling: Ruling) -> str:
     return reason
 
 
-def _continues(look_view: View) -> str:
+def _continues(look_view: LookView) -> str:
     assert look_view.look is not None and look_view.following is not None, look_view.look
     return (
         f"{look_view.look.words.capitalize()}, has settled nothing at its level. This is not final, and no contrast is "

@@ -32,9 +32,9 @@ from ablate.judge.readings import notes_on_seeds, reading_of, samples_of, scaled
 from ablate.judge.stats.crossed_items import cross, over_items
 from ablate.judge.stats.effects import effect_sizes, independent_effects
 from ablate.judge.stats.estimate import interval_of, one_sample, shown_difference, speak_of_seeds, summarise
-from ablate.judge.stats.kinds import kind_of, over_seeds
+from ablate.judge.stats.kinds import class_of_test, over_seeds
 from ablate.judge.stats.null_hypotheses import (
-    Null,
+    NullHypothesis,
     deciding_interval,
     excludes,
     interval_level,
@@ -390,7 +390,7 @@ def _finding(
     )
 
 
-def _step(test: SignificanceTest, null: Null | None, level: float | None, *, gated: bool) -> Interval | None:
+def _step(test: SignificanceTest, null: NullHypothesis | None, level: float | None, *, gated: bool) -> Interval | None:
     """The interval at the level at which a step of the correction rejected a null; two-sided where the null is. None
     without a null, where no step has a level, and where it does not show the rejection either."""
     if null is None or level is None:
@@ -438,7 +438,7 @@ def _description(
                 speak_of_seeds(test)
             estimates.append(summarise(test, _level(study, claim), one_sided=claim.constant is not None))
         except NoTestError as error:
-            unable.append(f"{kind_of(method).words}: {error}")
+            unable.append(f"{class_of_test(method).words}: {error}")
     return tuple(estimates), tuple(unable)
 
 

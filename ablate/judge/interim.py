@@ -16,7 +16,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from ablate.judge.audit.checks import AuditContext, Found, check, named
+from ablate.judge.audit.checks import AuditContext, Found, check_body, named
 from ablate.judge.findings import Values, arm_summaries, contrast
 from ablate.judge.readings import final_values
 from ablate.judge.stats.tests import sd_of
@@ -31,7 +31,7 @@ from prereg.study.spec import Study
 
 
 @dataclass(frozen=True)
-class View:
+class LookView:
     """The evidence of one look; of a fixed number of seeds, all of it and no look."""
 
     look: Look | None
@@ -40,14 +40,14 @@ class View:
     """The look after this one."""
 
 
-def view(registration: Registration, evidence: Evidence) -> View:
+def view(registration: Registration, evidence: Evidence) -> LookView:
     """The look that is due, and what it sees."""
     study = registration.study
     look = due_look(registration, evidence.ledger, {run.seed for run in evidence.runs})
     if look is None:
-        return View(None, evidence)
+        return LookView(None, evidence)
     following = None if look.last else looks_of(study)[look.number]
-    return View(look, restrict(evidence, study.seeds[: look.n_seeds]), following)
+    return LookView(look, restrict(evidence, study.seeds[: look.n_seeds]), following)
 
 
 def restrict(evidence: Evidence, seeds: tuple[int, ...]) -> Evidence:
@@ -75,7 +75,7 @@ def _taken(context: AuditContext) -> tuple[LookedEntry, ...]:
     return taken_looks(context.entries, context.registration.lineage)
 
 
-@check("every look was taken in its turn", applies=_at_a_look)
+@check_body("every look was taken in its turn", applies=_at_a_look)
 def _in_turn(context: AuditContext) -> Found:
     assert context.look is not None
     numbers = [entry.look for entry in _taken(context)]
@@ -85,7 +85,7 @@ def _in_turn(context: AuditContext) -> Found:
     return faults
 
 
-@check("no look was taken twice on different evidence", applies=_at_a_look)
+@check_body("no look was taken twice on different evidence", applies=_at_a_look)
 def _unchanged(context: AuditContext) -> Found:
     assert context.whole is not None
     evidence_by_look: dict[int, set[str]] = defaultdict(set)
@@ -99,12 +99,12 @@ def _unchanged(context: AuditContext) -> Found:
     ]
 
 
-@check("no seed was added after the verdict", applies=_at_a_look)
+@check_body("no seed was added after the verdict", applies=_at_a_look)
 def _added(context: AuditContext) -> Found:
     return _trained_between(context, after_end=True)
 
 
-@check("no seed was trained before the look it follows", applies=_at_a_look)
+@check_body("no seed was trained before the look it follows", applies=_at_a_look)
 def _early(context: AuditContext) -> Found:
     return _trained_between(context, after_end=False)
 

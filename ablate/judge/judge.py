@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ablate.judge.stats.kinds import kind_of, over_seeds, undecided
+from ablate.judge.stats.kinds import class_of_test, over_seeds, undecided
 from ablate.judge.stats.multiplicity import adjusted_rows, holm, holm_rows, levels_tested
 from ablate.judge.stats.null_hypotheses import Nulls, beyond, is_gated, levels_of, nulls_in, nulls_of, short_of, within
 from ablate.judge.stats.sequential import EProcessT, RepeatedT
@@ -496,7 +496,7 @@ def tests_of(
     if not study.paired:
         yield from _unpaired(study, name, differences, kept)
         return
-    numbers = 1 if look is not None else kind_of(test).numbers(differences.shape[1])
+    numbers = 1 if look is not None else class_of_test(test).numbers(differences.shape[1])
     for rows, x in _blocks(differences, kept, least_pairs(study), numbers):
         if items is not None and estimand == "new_seeds_and_items":
             mine = items[name]
@@ -543,7 +543,7 @@ def _unpaired(study: Study, name: str, values: Floats, kept: Kept | None) -> Ite
     in the order of the claim's weights. A run that is not planned is NaN, and one that was lost is not `kept`.
     """
     weights = np.array(list(study.claims[name].weights.values()))
-    parts = arms_of(study, name, values) * weights[None, :, None]
+    parts = columns_by_arm(study, name, values) * weights[None, :, None]
     # A run is missing because it was never planned (NaN) or because it was lost (`kept`).
     there = ~np.isnan(parts)
     planned = there[:1].sum(axis=2)
@@ -558,7 +558,7 @@ def _unpaired(study: Study, name: str, values: Floats, kept: Kept | None) -> Ite
         yield rows, Welch([parts[rows, at][there[rows, at]].reshape(rows.size, n) for at, n in enumerate(sizes)])
 
 
-def arms_of(study: Study, name: str, values: Floats) -> Floats:
+def columns_by_arm(study: Study, name: str, values: Floats) -> Floats:
     """The columns of a claim without pairs by arm: studies x arms x runs."""
     weights = study.claims[name].weights
     return values.reshape(len(values), len(weights), values.shape[1] // len(weights))
@@ -568,7 +568,7 @@ def moved_by(study: Study, name: str, values: Floats, by: float) -> Floats:
     """The same studies with an effect that is larger by this: the runs of the first arm are shifted."""
     # Moving the first arm alone moves the weighted sum: no other arm's runs change.
     weight = next(iter(study.claims[name].weights.values()))
-    arms = arms_of(study, name, values).copy()
+    arms = columns_by_arm(study, name, values).copy()
     arms[:, 0] += by / weight
     return np.asarray(arms.reshape(values.shape))
 

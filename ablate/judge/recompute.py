@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from ablate.judge.audit.checks import Found, check
-from ablate.judge.stats.kinds import kind_of
-from ablate.judge.stats.null_hypotheses import Null, is_gated, nulls_of
+from ablate.judge.audit.checks import Found, check_body
+from ablate.judge.stats.kinds import class_of_test
+from ablate.judge.stats.null_hypotheses import NullHypothesis, is_gated, nulls_of
 from ablate.judge.stats.tests import Floats, Side
 from ablate.judge.verdict import Finding
 from prereg.registry.looks import Look
@@ -77,7 +77,7 @@ class Recomputed:
         return f"{len(self.numbers)} numbers were recomputed by {self.libraries}: {close}.{left_out}"
 
 
-@check("independent computations of the deciding numbers agree")
+@check_body("independent computations of the deciding numbers agree")
 def check_numbers(recomputed: Recomputed) -> Found:
     return [
         f"{number.hypothesis} {number.name} {number.ours!r}, recomputed {number.theirs!r}"
@@ -99,7 +99,7 @@ def recompute(study: Study, findings: Sequence[Finding], look: Look | None = Non
     """The numbers of every finding that pingouin or scipy can compute, next to ours. No library knows looks."""
     numbers: list[Number] = []
     not_covered: list[str] = []
-    opinion = None if look is not None else OPINIONS[kind_of(study.analysis.test).second_opinion]
+    opinion = None if look is not None else OPINIONS[class_of_test(study.analysis.test).second_opinion]
     with warnings.catch_warnings():
         # Libraries warn of small samples and of division by zero; what counts is whether the numbers agree.
         warnings.simplefilter("ignore")
@@ -175,7 +175,7 @@ def _difference(finding: Finding, theirs: float, size: float) -> Iterator[Number
     yield from _number(finding, "difference", finding.estimate.difference, theirs, size)
 
 
-def _nulls(study: Study, finding: Finding) -> Iterator[tuple[str, float | None, Null]]:
+def _nulls(study: Study, finding: Finding) -> Iterator[tuple[str, float | None, NullHypothesis]]:
     """Both p values of a finding by name, each with the null that it is of."""
     nulls = nulls_of(study.claims[finding.hypothesis].verb, finding.better, finding.smallest)
     for name, null in zip(("p_support", "p_refute"), nulls, strict=True):

@@ -27,13 +27,13 @@ from pydantic import ValidationError
 
 from ablate.records.rows import (
     LineError,
+    cell_in_message,
     checked,
     lines_of,
     object_of,
     read_bytes,
     require_keys,
     require_range,
-    shown,
     value_of,
 )
 from ablate.records.run_record import About
@@ -90,7 +90,9 @@ def read_hashes(path: Path) -> dict[str, str] | None:
     for name, sha256 in hashes.items():
         if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256) or visible(name) != name:
             required = "a name and the sha256 of something, 64 hexadecimal digits"
-            raise EvidenceError(f"{shown(name)}: {shown(sha256)}", required=required, where=Where(file=path))
+            raise EvidenceError(
+                f"{cell_in_message(name)}: {cell_in_message(sha256)}", required=required, where=Where(file=path)
+            )
     return {name: str(sha256) for name, sha256 in hashes.items()} or None
 
 
@@ -141,7 +143,7 @@ def read_items(path: Path, layout: MetricsFile) -> list[ItemScore]:
             score = _item(object_of(line))
             first = line_by_item.setdefault((score.metric, score.task, score.item), number)
             if first != number:
-                raise LineError(f"{score.metric} of item {shown(score.item)} is already on line {first}")
+                raise LineError(f"{score.metric} of item {cell_in_message(score.item)} is already on line {first}")
             require_range(score.metric, score.value, layout.range_of(score.metric))
             items.append(score)
     except LineError as fault:
@@ -159,10 +161,12 @@ def _item(values: dict[str, object]) -> ItemScore:
     for name in ("task", "item"):
         text = values[name]
         if not isinstance(text, str) or not 0 < len(text) <= _LONGEST_TEXT or visible(text) != text:
-            raise LineError(f"{name} {shown(text)}, which is no printable text of at most {_LONGEST_TEXT} characters")
+            raise LineError(
+                f"{name} {cell_in_message(text)}, which is no printable text of at most {_LONGEST_TEXT} characters"
+            )
     sha256 = values["item_sha256"]
     if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
-        raise LineError(f"item_sha256 {shown(sha256)}, which is not 64 hexadecimal digits")
+        raise LineError(f"item_sha256 {cell_in_message(sha256)}, which is not 64 hexadecimal digits")
     metric = checked("metric", values["metric"])
     # Asked under another name: of train/loss alone a value may be infinite, and no item is a training loss.
     value = value_of(values["value"], f"{metric} of an item")

@@ -142,7 +142,7 @@ def checked(role: str, cell: object) -> Any:
     """A cell that keeps the rule of its column. Raises `LineError` for another."""
     holds, what = RULES[role]
     if not holds(cell):
-        raise LineError(f"{role} {shown(cell)}, which is not {what}")
+        raise LineError(f"{role} {cell_in_message(cell)}, which is not {what}")
     return cell
 
 
@@ -580,7 +580,7 @@ def cell_text(cell: Cell) -> str:
     return f"{json.dumps(cell[0])[1:-1][:60]} seed {cell[1]}"
 
 
-def shown(cell: object) -> str:
+def cell_in_message(cell: object) -> str:
     """A cell in a message, as JSON, cut to 60 characters."""
     text = json.dumps(cell, ensure_ascii=True, default=str)
     return text if len(text) <= 60 else text[:57] + "..."

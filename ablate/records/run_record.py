@@ -51,7 +51,7 @@ class HarnessRecord(FrozenModel):
 Status = Literal["queued", "running", "done", "diverged", "failed"]
 
 
-def utc_now() -> str:
+def utc_timestamp() -> str:
     """Now, as records write it: in UTC, with its offset, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -320,7 +320,7 @@ class RunRecord(FrozenModel):
             steps=0,
             tokens=0,
             provenance=provenance,
-            **{"status": "queued", "started_at": utc_now(), **fields},
+            **{"status": "queued", "started_at": utc_timestamp(), **fields},
         )
 
     @property

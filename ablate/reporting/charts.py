@@ -51,7 +51,7 @@ OUTCOME_SHAPE: dict[Outcome, str] = {"supported": "circle", "refuted": "square",
 FONT = "Arial, Helvetica, sans-serif"
 
 
-def draw(make: Callable[[], Any]) -> str:
+def draw_chart(make: Callable[[], Any]) -> str:
     """The chart that a function composes, as SVG text."""
     # Altair checks each part of a chart against its schema, which takes longer than to draw it. The tests have done so.
     with debug_mode(False):
@@ -86,7 +86,7 @@ def paired(view: FindingView, left: str, right: str) -> alt.LayerChart:
     low, high = padded(ends)
     # A label needs a thirteenth of the height (260 px at 11 px a letter); more seeds than that overlap
     # however they are moved.
-    places = spread([pair.left for pair in pairs], (high - low) / 13) if len(pairs) <= MOST_SEED_LABELS else []
+    places = spread_labels([pair.left for pair in pairs], (high - low) / 13) if len(pairs) <= MOST_SEED_LABELS else []
     # Labels that were moved apart may lie beyond the values.
     low, high = padded([*ends, *places])
     x = quantity(
@@ -128,7 +128,7 @@ def paired(view: FindingView, left: str, right: str) -> alt.LayerChart:
     return dressed(alt.layer(*layers), PANEL_WIDTH, 260, fit=True)
 
 
-def power(
+def power_chart(
     least: Sequence[tuple[int, float]], adopting: Sequence[tuple[int, float]], *, registered: int
 ) -> alt.LayerChart:
     """Chance of success by number of seeds: solid in closed form, dashed by simulation of the rule."""
@@ -163,7 +163,7 @@ class Extent:
     """Whether a plus sign is written before positive numbers, as before differences."""
 
 
-def extent(title: str, values: Sequence[float], **how: Any) -> Extent:
+def axis_range(title: str, values: Sequence[float], **how: Any) -> Extent:
     """The range of an axis that holds these values, logarithmic where they are of one sign and far apart."""
     # A difference has its zero to be seen from; it is never drawn on logarithms.
     wide = min(values) > 0.0 and max(values) > WIDE * min(values) and not how.get("signed")
@@ -200,7 +200,7 @@ def lines(
         labels = json.dumps({f"{place:g}": label for place, label in x.ticks.items()})
         x_axis = {"values": [*x.ticks], "labelExpr": f"{labels}[datum.value]"}
     x_channel = quantity(alt.X, "x", room, zero=False, title=x.title, grid=False, titleLimit=240, **x_axis)
-    # Neither rounded nor forced to zero: no loss starts there, and `extent` has chosen the range.
+    # Neither rounded nor forced to zero: no loss starts there, and `axis_range` has chosen the range.
     y_scale = alt.Scale(domain=list(y.domain), type="log" if y.logarithmic else "linear", nice=False, zero=False)
     y_axis: dict[str, Any] = {"labelExpr": SIGNED if y.signed else PLAIN}
     if y.logarithmic:
@@ -341,7 +341,7 @@ def _names(
         else:
             groups.append([number])
     for here in groups:
-        places = spread([on(ends[number][1]) for number in here], gap)
+        places = spread_labels([on(ends[number][1]) for number in here], gap)
         # What spread beyond the range goes back into it, all by as much: their distances stay.
         shift = max(0.0, low + gap / 2 - min(places)) or min(0.0, high - gap / 2 - max(places))
         for number, place in zip(here, places, strict=True):
@@ -363,7 +363,7 @@ def _names(
     return layers
 
 
-def spread(values: Sequence[float], gap: float) -> list[float]:
+def spread_labels(values: Sequence[float], gap: float) -> list[float]:
     """Places for labels, in the order given: near their values, and at least `gap` apart.
 
     >>> spread([1.0, 1.1, 5.0], gap=1.0)

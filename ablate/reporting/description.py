@@ -53,7 +53,7 @@ def seconds_by_suite(evidence: Evidence) -> dict[str, float]:
     return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
-def summarise(evidence: Evidence, metric: str, arms: Sequence[str]) -> tuple[ArmSummary, ...]:
+def summarise_arms(evidence: Evidence, metric: str, arms: Sequence[str]) -> tuple[ArmSummary, ...]:
     """Mean, standard deviation and number of seeds of the final values, for every arm that has any."""
     final = evidence.final(metric)
     summaries = []

@@ -17,7 +17,13 @@ from ablate.reporting.blocks import Block, Facts, Figure, Paragraph, Section
 from ablate.reporting.context import ReportContext
 from ablate.reporting.forest import forest_figure
 from ablate.reporting.headline import headline_of, later_study
-from ablate.reporting.sections.audit import checks_section, decisions_in_words, in_order, pairs_section, runs_section
+from ablate.reporting.sections.audit import (
+    checks_section,
+    decisions_in_words,
+    gravest_first,
+    pairs_section,
+    runs_section,
+)
 from ablate.reporting.sections.components import components_section
 from ablate.reporting.sections.curves import curves_section, diagnostics_section
 from ablate.reporting.sections.findings import findings_section
@@ -117,7 +123,7 @@ def banner_of(decision: Decision, registration: Registration) -> Banner:
     """Status, verdict and what it rests on, in words."""
     headline = headline_of(decision, registration)
     # A note forbids nothing and deviates from nothing; it stands with the checks.
-    failed = [check for check in in_order(decision.checks) if not check.passed and check.severity != "note"]
+    failed = [check for check in gravest_first(decision.checks) if not check.passed and check.severity != "note"]
     inadmissible, deviates = decision.status == "inadmissible", with_deviations(decision)
     word, verdict = phrase("first_screen.status", decision.status), decision.verdict or headline.verdict
     if deviates and decision.status == "inconclusive":

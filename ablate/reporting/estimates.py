@@ -97,7 +97,7 @@ def p_cell(p: float | None, levels: Iterable[float] = ()) -> str:
     return NONE if p is None else p_value(p, levels)
 
 
-def upper_bound(share: float) -> str:
+def bound_in_words(share: float) -> str:
     """`at most 0.075%`: an upper bound of a share, rounded up to two digits.
 
     >>> upper_bound(0.00029957)

@@ -24,18 +24,18 @@ OPENED = ("findings", "components", "curves", "published", "studies", "effects")
 """Sections that are open on a screen when the page is; all are on paper."""
 
 
-def render(context: ReportContext, document: Document | None = None) -> str:
+def render_html(context: ReportContext, document: Document | None = None) -> str:
     """report.html of a decision, from its document where the caller has composed it."""
-    return page(document or compose(context))
+    return html_page(document or compose(context))
 
 
-def page(document: Document) -> str:
+def html_page(document: Document) -> str:
     """A document as a page of its own."""
     template = _environment().get_template("report.html")
     drawn = iter(range(10_000))
 
     def draw(panel: Panel) -> Markup:
-        return inline_svg(charts.draw(panel.make), words=panel.words, prefix=f"figure{next(drawn)}")
+        return inline_svg(charts.draw_chart(panel.make), words=panel.words, prefix=f"figure{next(drawn)}")
 
     # Of inadmissible evidence the checks that failed are what there is to read.
     opened = OPENED if document.banner.status != "inadmissible" else (*OPENED, "checks", "deviations")
@@ -54,7 +54,7 @@ def first_screen(document: Document) -> str:
     drawn = iter(range(10_000))
 
     def draw(panel: Panel) -> Markup:
-        return inline_svg(charts.draw(panel.make), words=panel.words, prefix=f"ablate-{mark}-{next(drawn)}")
+        return inline_svg(charts.draw_chart(panel.make), words=panel.words, prefix=f"ablate-{mark}-{next(drawn)}")
 
     return _environment().get_template("first_screen.html").render(document=document, draw=draw)
 

@@ -11,12 +11,12 @@ from prereg.escape import markdown_line as escape
 from prereg.escape import visible
 
 
-def render(context: ReportContext, document: Document | None = None) -> str:
+def render_markdown(context: ReportContext, document: Document | None = None) -> str:
     """report.md of a decision, from its document where the caller has composed it."""
-    return page(document or compose(context))
+    return markdown_page(document or compose(context))
 
 
-def page(document: Document) -> str:
+def markdown_page(document: Document) -> str:
     """A document as a page of its own."""
     parts = [f"# {escape(document.title)}", _banner(document.banner, document.study)]
     parts += [_block(block) for block in document.opening]

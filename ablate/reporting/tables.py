@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate.judge.design.reach import HypothesisDesign
-from ablate.judge.design.simulate import Scenario
+from ablate.judge.design.simulate import SimulatedScenario
 from ablate.judge.overview import StudyOverview
 from ablate.judge.verdict import ArmSummary, Check, Finding, Stability
 from ablate.judge.wording import share_of_bound
@@ -742,20 +742,20 @@ INDEX = Catalogued[StudyOverview](
 # -- a simulated design ------------------------------------------------------------------------------------------------
 
 
-def _false(scenario: Scenario) -> str:
+def _false(scenario: SimulatedScenario) -> str:
     """The largest chance of a false finding; of what no simulated study showed, an upper bound in place of a zero."""
     wrong = max((*scenario.false_supported, *scenario.false_refuted), key=lambda chance: chance.share, default=None)
     if wrong is None:
         return NONE
-    return words.share(wrong.share) if wrong.at_most is None else estimates.upper_bound(wrong.at_most)
+    return words.share(wrong.share) if wrong.at_most is None else estimates.bound_in_words(wrong.at_most)
 
 
-def _ends(scenario: Scenario) -> str:
+def _ends(scenario: SimulatedScenario) -> str:
     ends = (*scenario.verdicts, *((scenario.inadmissible,) if scenario.inadmissible else ()))
     return ", ".join(f"{ending.of} {words.share(ending.share)}" for ending in ends if ending.share > 0.0)
 
 
-SCENARIOS = Catalogued[Scenario](
+SCENARIOS = Catalogued[SimulatedScenario](
     "scenarios",
     {"If the truth is": lambda scenario: scenario.name, "The study ends as": _ends, "False:": _false},
     caption=False,

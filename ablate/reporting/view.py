@@ -373,17 +373,17 @@ class FindingView:
         if estimate is None or self.finding.percent is None or not self.of_means:
             return lambda value: plain((sign or 1) * value, self.decimals), False
         ends = [
-            percent_of(end)
+            log_ratio_in_percent(end)
             for end in (() if self.bounds is None else (self.bounds.low, self.bounds.high))
             if end is not None
         ]
         # Decimals anew: a half-width of 0.01 on the logarithm is one of 1.0%.
         wanted = estimates.decimals_for((max(ends) - min(ends)) / 2) if len(ends) == 2 else 1
-        marks = (0.0, percent_of(self.finding.smallest), percent_of(-self.finding.smallest))
+        marks = (0.0, log_ratio_in_percent(self.finding.smallest), log_ratio_in_percent(-self.finding.smallest))
         kept = next(
             (more for more in range(wanted, 9) if not any(words.crosses(end, more, marks) for end in ends)), wanted
         )
-        return lambda value: plain((sign or 1) * percent_of(value), kept) + "%", True
+        return lambda value: plain((sign or 1) * log_ratio_in_percent(value), kept) + "%", True
 
     @property
     def size(self) -> str:
@@ -622,7 +622,7 @@ def n_of(estimate: Estimate | None, pairs: int) -> str:
     return f"{pairs} x {items.n_units:,} {unit}" + (f" ({items.n_items:,} items)" if items.unit == "tasks" else "")
 
 
-def percent_of(difference: float) -> float:
+def log_ratio_in_percent(difference: float) -> float:
     """A difference of natural logarithms as a change in percent.
 
     >>> round(percent_of(-0.05), 3)

@@ -51,7 +51,7 @@ from ablate.records.outputs import (
 )
 from ablate.records.provenance import current_provenance, of_command
 from ablate.records.rows import Row, diverged_at, lacking, read_rows, until
-from ablate.records.run_record import About, LiveValues, Provenance, RunRecord, utc_now
+from ablate.records.run_record import About, LiveValues, Provenance, RunRecord, utc_timestamp
 from ablate.records.store import RunFolder
 from ablate.runner.child import Child, Start, end_leftover, start_program
 from ablate.runner.failures import claimed_values, left_values, place_of
@@ -179,7 +179,7 @@ def fail(spec: Spec, folder: RunFolder, place: Place, error: Exception) -> Messa
         show_trace(error)
     line = error.found if isinstance(error, StudyError) else said(error, folder)
     line = line.replace(f"{place.root}/", "")
-    folder.fail(line, utc_now())
+    folder.fail(line, utc_timestamp())
     return failed(spec, error, line)
 
 
@@ -332,7 +332,7 @@ class _Run:
         if queued.provenance != (here := provenance_of(spec, place)):
             update["provenance"] = here  # it was put on record by another machine
         if queued.attempts == 1:
-            update["started_at"] = utc_now()
+            update["started_at"] = utc_timestamp()
         self.record = queued.model_copy(update=update)
         # Before the trainer begins: an attempt that may have recorded something is never taken for one that waits.
         folder.write_record(self.record, durable=False)
@@ -542,7 +542,7 @@ class _Run:
         update = self._cost(about) | {
             "status": status,
             "steps": last,
-            "ended_at": utc_now(),
+            "ended_at": utc_timestamp(),
             "must_match": matching,
             "fingerprints": had,
             "live": None,

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from ablate.verification.manifest import LARGEST_BYTES as LARGEST_MANIFEST
-from ablate.verification.manifest import MANIFEST, Manifest, Member, UnsoundError, read_manifest
+from ablate.verification.manifest import MANIFEST, BundleManifest, Member, UnsoundError, read_bundle_manifest
 from prereg.errors import StudyFileError, Where
 from prereg.registry.disk import open_regular, scratch
 from prereg.registry.paths import is_device
@@ -60,7 +60,7 @@ class Unpacked:
     """A bundle in a folder of our own, every file of it as the manifest lists it."""
 
     folder: Path
-    manifest: Manifest
+    manifest: BundleManifest
     size_bytes: int
     """Of the archive; of a folder, of the files in it."""
     sha256: str
@@ -170,7 +170,7 @@ def _unpack_archive(path: Path, target: Path) -> Unpacked:
     return Unpacked(target, manifest, size, sha256)
 
 
-def printable(name: str) -> str:
+def printable_name(name: str) -> str:
     """A name from a file that nobody vouches for, fit for a terminal."""
     return ascii(name if len(name) <= 80 else name[:77] + "...")
 
@@ -194,14 +194,14 @@ def _files_of(archive: zipfile.ZipFile, size: int) -> dict[str, _Packed]:
     for info in archive.infolist():
         name = info.orig_filename  # `filename` ends at a NUL
         if name.endswith("/"):
-            raise _other_packing(f"{printable(name)} has an entry, and is a folder")
+            raise _other_packing(f"{printable_name(name)} has an entry, and is a folder")
         _require_name(name, files)
         if info.flag_bits or info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-            raise _other_packing(f"{printable(name)} is compressed or encrypted")
+            raise _other_packing(f"{printable_name(name)} is compressed or encrypted")
         if info.header_offset < 0:
-            raise _other_packing(f"{printable(name)} does not lie where the directory says")
+            raise _other_packing(f"{printable_name(name)} does not lie where the directory says")
         if info.external_attr != _PLAIN_FILE:
-            raise _other_packing(f"{printable(name)} is not stored as a plain file")
+            raise _other_packing(f"{printable_name(name)} is not stored as a plain file")
         files[name] = _Packed(info.file_size, partial(archive.open, info))
     if sum(file.size_bytes for file in files.values()) > size:
         raise UnsoundError("its files announce more bytes than it has: they overlap")
@@ -227,11 +227,11 @@ def _files_in(folder: Path) -> dict[str, _Packed]:
             path = Path(place, name)
             relative = path.relative_to(folder).as_posix()
             if path.is_symlink():
-                raise UnsoundError(f"{printable(relative)} is a symbolic link, and a bundle holds none")
+                raise UnsoundError(f"{printable_name(relative)} is a symbolic link, and a bundle holds none")
             if name in folders or _LITTER.fullmatch(name):
                 continue
             if not path.is_file():
-                raise UnsoundError(f"{printable(relative)} is no plain file")
+                raise UnsoundError(f"{printable_name(relative)} is no plain file")
             _require_name(relative, files)
             files[relative] = _Packed(path.stat().st_size, partial(open_regular, path))
             if len(files) > MOST_MEMBERS:
@@ -242,9 +242,9 @@ def _files_in(folder: Path) -> dict[str, _Packed]:
 
 def _require_name(name: str, taken: Mapping[str, object]) -> None:
     if not is_safe(name):
-        raise UnsoundError(f"{printable(name)} is not a name that a file of a bundle may have")
+        raise UnsoundError(f"{printable_name(name)} is not a name that a file of a bundle may have")
     if name in taken:
-        raise UnsoundError(f"{printable(name)} takes the place of another file")
+        raise UnsoundError(f"{printable_name(name)} takes the place of another file")
 
 
 def _require_apart(names: Mapping[str, object]) -> None:
@@ -252,13 +252,13 @@ def _require_apart(names: Mapping[str, object]) -> None:
     folded: dict[str, str] = {}
     for name in names:
         if (earlier := folded.setdefault(name.casefold(), name)) != name:
-            raise UnsoundError(f"{printable(name)} takes the place of another file, {printable(earlier)}")
+            raise UnsoundError(f"{printable_name(name)} takes the place of another file, {printable_name(earlier)}")
     folders = {name[:at] for name in folded for at, letter in enumerate(name) if letter == "/"}
     if both := sorted(folders & folded.keys()):
-        raise UnsoundError(f"{printable(both[0])} is a file, and a folder of others")
+        raise UnsoundError(f"{printable_name(both[0])} is a file, and a folder of others")
 
 
-def _unpack(files: Mapping[str, _Packed], folder: Path) -> Manifest:
+def _unpack(files: Mapping[str, _Packed], folder: Path) -> BundleManifest:
     """Write the files below a folder that is new and ours, each as the manifest lists it; the manifest."""
     listing = files.get(MANIFEST)
     if listing is None:
@@ -270,7 +270,7 @@ def _unpack(files: Mapping[str, _Packed], folder: Path) -> Manifest:
             data = stream.read(LARGEST_MANIFEST)
     except _DAMAGE:
         raise UnsoundError("the manifest does not have its own checksum: it was changed") from None
-    manifest = read_manifest(data)
+    manifest = read_bundle_manifest(data)
     _require_listed(files, manifest)
     folder.mkdir()
     (folder / MANIFEST).write_bytes(data)
@@ -286,22 +286,22 @@ def _unpack(files: Mapping[str, _Packed], folder: Path) -> Manifest:
         except _DAMAGE:  # its checksum or its header is wrong
             copied = None
         if copied != member:
-            raise UnsoundError(f"{printable(name)} is not the file that the manifest lists")
+            raise UnsoundError(f"{printable_name(name)} is not the file that the manifest lists")
     return manifest
 
 
-def _require_listed(files: Mapping[str, _Packed], manifest: Manifest) -> None:
+def _require_listed(files: Mapping[str, _Packed], manifest: BundleManifest) -> None:
     """The files are those of the manifest by name and size, and none is larger than it may be."""
     there = {name: file.size_bytes for name, file in files.items() if name != MANIFEST}
     for name in sorted(manifest.members.keys() | there.keys()):
         if name not in there:
-            raise UnsoundError(f"{printable(name)} is in the manifest and missing from the bundle")
+            raise UnsoundError(f"{printable_name(name)} is in the manifest and missing from the bundle")
         if name not in manifest.members:
-            raise UnsoundError(f"{printable(name)} is in the bundle and not in the manifest")
+            raise UnsoundError(f"{printable_name(name)} is in the bundle and not in the manifest")
         if there[name] != manifest.members[name].size_bytes:
-            raise UnsoundError(f"{printable(name)} is not the file that the manifest lists: it has another size")
+            raise UnsoundError(f"{printable_name(name)} is not the file that the manifest lists: it has another size")
         if not name.endswith((".parquet", ".safetensors")) and there[name] > LARGEST_TEXT:
-            raise UnsoundError(f"{printable(name)} has {there[name]:,} bytes, and a text at most {LARGEST_TEXT:,}")
+            raise UnsoundError(f"{printable_name(name)} has {there[name]:,} bytes, and a text at most {LARGEST_TEXT:,}")
     if manifest.ledger.file not in there:
         raise UnsoundError("the manifest names a ledger that is not in the bundle")
     if (size := sum(there.values())) > LARGEST_BYTES:

@@ -18,7 +18,7 @@ from ablate.records.gather import repeated_elsewhere
 from ablate.records.store import RunFolder
 from ablate.verification.archive import LARGEST_BYTES, MOST_MEMBERS, is_safe, measure, write_archive
 from ablate.verification.guide import GUIDED, guide
-from ablate.verification.manifest import MANIFEST, LedgerPart, LeftOut, manifest_bytes, this_tool
+from ablate.verification.manifest import MANIFEST, LedgerPart, LeftOut, bundle_manifest_bytes, this_tool
 from ablate.verification.result import Verification
 from prereg.commits.held import copy_of
 from prereg.commits.layout import read_files
@@ -328,7 +328,7 @@ def write_bundle(
             required=f"fewer than {MOST_MEMBERS:,} files and {LARGEST_BYTES - (1 << 24):,} bytes",
             fix="leave out --weights" if weights else "give the records to others as they lie in data/runs/",
         )
-    contents[MANIFEST] = manifest_bytes(
+    contents[MANIFEST] = bundle_manifest_bytes(
         study=study,
         registration=registration.sha256,
         ledger=ledger,

@@ -14,7 +14,7 @@ from pathlib import Path
 from textwrap import wrap
 
 from ablate.judge.verdict import Decision, with_deviations
-from ablate.verification.manifest import LeftOut, Manifest
+from ablate.verification.manifest import BundleManifest, LeftOut
 from prereg.escape import visible
 from prereg.registry.registration import Registration
 from prereg.text import counted
@@ -59,7 +59,7 @@ def guide(
     return {README: text.encode(), **figures}
 
 
-def guide_differs(folder: Path, manifest: Manifest, registration: Registration) -> str:
+def guide_differs(folder: Path, manifest: BundleManifest, registration: Registration) -> str:
     """What in a bundle's guide is not what its other files say; empty where all is, or where it has none."""
     if README not in manifest.members:
         return ""

@@ -90,7 +90,7 @@ class Tool(FrozenModel):
         return f"ablate {self.version}, code {self.code[:8]}"
 
 
-class Manifest(FrozenModel):
+class BundleManifest(FrozenModel):
     """What is in a bundle."""
 
     format: Literal[1]
@@ -111,13 +111,13 @@ class Manifest(FrozenModel):
     """sha256 of the canonical bytes of all other fields."""
 
 
-def manifest_bytes(**fields: Any) -> bytes:
+def bundle_manifest_bytes(**fields: Any) -> bytes:
     """Canonical bytes of a manifest, its own hash added: RFC 8785, so that the same facts have one form."""
     plain = {key: _plain(value) for key, value in {"format": FORMAT, **fields}.items()}
     return canonical_bytes(plain | {"sha256": sha256_of(plain)})
 
 
-def read_manifest(data: bytes) -> Manifest:
+def read_bundle_manifest(data: bytes) -> BundleManifest:
     """The manifest of exact bytes. Raises `UnsoundError`, or `UnsupportedError` for a later form."""
     try:
         content = from_canonical(data)
@@ -134,7 +134,7 @@ def read_manifest(data: bytes) -> Manifest:
             fix=f"check it with the version of ablate that made it, or a later one than {version(_DISTRIBUTION)}",
         )
     try:
-        return Manifest.model_validate_json(data)
+        return BundleManifest.model_validate_json(data)
     except ValidationError as error:
         raise UnsoundError(f"the manifest is not one: {error.errors()[0]['msg']}") from None
 

@@ -13,7 +13,7 @@ from prereg.study.measure import OWN_TASKS
 from prereg.verification import Item, item, not_checked
 
 
-def check_pins(root: Root, registration: Registration) -> Iterator[Item]:
+def pin_items(root: Root, registration: Registration) -> Iterator[Item]:
     """An item for each thing that is pinned, and a second one for the part of it that is not here."""
     yield from prereg.verification.check_pins(root, registration)
     harness = registration.study.measure.harness

@@ -29,7 +29,7 @@ from ablate.verification.archive import Unpacked, is_bundle, is_safe, unpacked
 from ablate.verification.evidence import CommittedEvidence, committed_evidence, oversized
 from ablate.verification.guide import README, guide_differs
 from ablate.verification.manifest import UnsoundError, is_this, this_tool, version_note
-from ablate.verification.pins import check_pins
+from ablate.verification.pins import pin_items
 from ablate.verification.result import BundleFacts, StudySummary, Verification
 from prereg.errors import StudyError
 from prereg.registry.canon import sha256_file
@@ -72,7 +72,7 @@ class Source:
     bundle: Unpacked | None = None
 
 
-def verify(
+def verify_target(
     target: Path | None = None,
     given: str | Path | None = None,
     *,
@@ -245,7 +245,7 @@ class _StudyCheck:
             items += self._judged_again(reports_of, changed=changed)
             items += check_reports(root, name, self.entries)
         if self.registration is not None:
-            items += check_pins(root, self.registration)
+            items += pin_items(root, self.registration)
         return items
 
     def _committed(self) -> list[Item]:

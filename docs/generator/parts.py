@@ -24,7 +24,7 @@ from ablate.records.rows import Row, TableLayout
 from ablate.records.run_record import RunRecord
 from ablate.runner.slurm import SlurmSettings
 from ablate.verification.guide import KINDS
-from ablate.verification.manifest import FORMAT, Manifest
+from ablate.verification.manifest import FORMAT, BundleManifest
 from docs.generator.fields import NONE, Fields, Texts
 from docs.generator.markdown import code, indented_block, sentence, table
 from prereg.documents.published import json_schema, published_schema
@@ -151,7 +151,7 @@ def files() -> Parts:
         "verdict": _fields(Decision, "verdict.json"),
         "form": FORMAT,
         "members": table(("file", "what it is"), [(code(name.format(study="NAME")), text) for name, text in KINDS]),
-        "manifest": _fields(Manifest, "MANIFEST.json"),
+        "manifest": _fields(BundleManifest, "MANIFEST.json"),
         "published": Fields(published_schema(), prefix="published: ").page(),
         "sources": indented_block(imports.__doc__),
         "made": _fields(imports.ImportManifest, "import manifest"),

@@ -223,7 +223,7 @@ class DecisionFacts:
 
 
 @dataclass(frozen=True)
-class Facts:
+class StudyFacts:
     """A study to describe, and where it is registered its lock and the entries that registered and amended it."""
 
     study: Study
@@ -582,7 +582,7 @@ class Facts:
             )
 
 
-def registered_facts(root: Root, name: str) -> Facts | None:
+def registered_facts(root: Root, name: str) -> StudyFacts | None:
     """The facts of a registered study; none when it is not registered."""
     registration = load_registration(root, name)
     if registration is None:
@@ -590,7 +590,7 @@ def registered_facts(root: Root, name: str) -> Facts | None:
     entries = promises_of(Ledger(root.ledger).readable(), name)
     # What is described is the promise: what a pilot chose since is no part of it.
     registration = registration.model_copy(update={"study": before_choice(registration.study)})
-    return Facts(registration.study, registration, entries)
+    return StudyFacts(registration.study, registration, entries)
 
 
 def condition_in_words(condition: Condition, *, outer: bool = True) -> str:

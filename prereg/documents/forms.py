@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from prereg.documents.facts import Facts
+from prereg.documents.facts import StudyFacts
 from prereg.documents.sentences import macro, one_line, paragraphs, rendered
 from prereg.escape import json_visible, markdown_sentence, quoted
 from prereg.text import listed
@@ -71,7 +71,7 @@ def _escaped(answer: str) -> str:
     return "\n".join(markdown_sentence(line, numbered=True) for line in answer.split("\n"))
 
 
-def osf(facts: Facts) -> Form:
+def osf(facts: StudyFacts) -> Form:
     """The form, filled."""
     fields: list[Field] = []
 

@@ -10,19 +10,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from prereg.documents.facts import Facts, registered_facts
+from prereg.documents.facts import StudyFacts, registered_facts
 from prereg.documents.sentences import paragraphs, rendered
 from prereg.errors import RegistrationError, Where
 from prereg.registry.disk import write_whole
 from prereg.registry.paths import Root
 
 
-def markdown(facts: Facts) -> str:
+def markdown(facts: StudyFacts) -> str:
     """The page."""
     return "\n\n".join(paragraphs(rendered("registration.md", facts))) + "\n"
 
 
-def sections(facts: Facts) -> dict[str, str]:
+def sections(facts: StudyFacts) -> dict[str, str]:
     """Title -> text of every section that has something to say."""
     # No text of a study begins a line with a mark of a heading: what it brings is escaped.
     _, *parts = markdown(facts).rpartition("\n\n---\n\n")[0].split("\n\n## ")

@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from jinja2.runtime import Context
 
-    from prereg.documents.facts import Facts
+    from prereg.documents.facts import StudyFacts
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def say(name: str, study: Study, *args: object) -> str:
     """A sentence, or a few, of a study that is not looked at as a registration; empty where there is nothing to say."""
-    from prereg.documents.facts import Facts
+    from prereg.documents.facts import StudyFacts
 
-    return macro(name, Facts(study), *args)
+    return macro(name, StudyFacts(study), *args)
 
 
-def macro(name: str, facts: Facts, *args: object) -> str:
+def macro(name: str, facts: StudyFacts, *args: object) -> str:
     """The same with the facts at hand."""
     file, _, called = name.rpartition(".")
     template = _environment().get_template(f"{file or 'study'}.txt")
@@ -58,7 +58,7 @@ def field_in_words(path: str, value: object, **how: object) -> str:
     return one_line(getattr(module, path.replace(".", "_"))(value, **how))
 
 
-def rendered(file: str, facts: Facts, **values: object) -> str:
+def rendered(file: str, facts: StudyFacts, **values: object) -> str:
     """A whole template."""
     text: str = _environment().get_template(file).render(facts=facts, study=facts.study, **values)
     return text

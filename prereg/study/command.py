@@ -144,7 +144,7 @@ def filled(words: tuple[str, ...], own: Mapping[str, str], config: Mapping[str, 
     >>> filled(words, {"seed": "7"}, {"optim": {"lr": 0.1}, "amp": False})
     ('train.py', '--lr=0.1', None, '--seed=7')
     """
-    # The run's own come last: `{seed}` is never a field of the base, which `check_command` refuses.
+    # The run's own come last: `{seed}` is never a field of the base, which `check_command_words` refuses.
     values = {**texts_of(config), **own}
 
     def put(brace: re.Match[str]) -> str:
@@ -219,7 +219,7 @@ def command_line(words: tuple[str, ...]) -> str:
     return " ".join(shlex.quote(word) if not word or re.search(r"[\s'\"\\]", word) else word for word in words)
 
 
-def check_command(study: Study) -> None:
+def check_command_words(study: Study) -> None:
     """Raise `SpecError` for words that no run could be started with."""
     if study.trainer == "gpt":
         return

@@ -36,7 +36,7 @@ from prereg.metrics.catalogue import (
 from prereg.registry.canon import canonical_bytes
 from prereg.study.analysis import LEAST_RUNS, AtStep, Gate, OverLast, members
 from prereg.study.claim import Claim
-from prereg.study.command import check_command
+from prereg.study.command import check_command_words
 from prereg.study.conflicts import OF_BLOCKS, OF_CLAIMS, OF_SETTINGS, Conflict, conflicts
 from prereg.study.designs.per_task import check_per_task
 from prereg.study.designs.tune import check_tune
@@ -567,7 +567,7 @@ _STAGES: tuple[tuple[tuple[Conflict, ...], tuple[Callable[[Study], None], ...]],
             _check_arms,
             _check_names_of_arms,
             check_tune,
-            check_command,
+            check_command_words,
             _check_looks,
             _check_seeds_of_arms,
             _check_suites,

@@ -15,7 +15,7 @@ import ablate as api
 from ablate.cli import app
 from ablate.records.gather import gather
 from ablate.runner.progress import PlainWatcher
-from ablate.verification.verify import verify
+from ablate.verification.verify import verify_target
 from ablate.workspace import Workspace, require_registered
 from prereg.errors import RegistrationError
 from prereg.registry.canon import canonical_bytes, from_canonical, sha256_of
@@ -90,7 +90,7 @@ def test_verify_follows_the_chain_of_registrations(house: House, spoil: str) -> 
     api.register(path)
     house.write(hypotheses=GAIN)
     amend(path)
-    assert verify(path).intact
+    assert verify_target(path).intact
     # A ledger written anew as a whole has sound hashes; the chain of registrations still has to hold.
     ledger = house.path / "studies" / "ledger.jsonl"
     entries = [dict(from_canonical(line)) for line in ledger.read_bytes().splitlines()]
@@ -107,5 +107,5 @@ def test_verify_follows_the_chain_of_registrations(house: House, spoil: str) -> 
     else:
         enter(Ledger(ledger), "registered", {}, study="tiny", registration="1" * 64, at=entries[1]["at"])
         wanted = "entry 2 registers what entry 1 had registered already"
-    faults = [fault for item in verify(path).items for fault in item.faults]
+    faults = [fault for item in verify_target(path).items for fault in item.faults]
     assert any(wanted in fault for fault in faults), faults

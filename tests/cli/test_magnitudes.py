@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import ablate
 from ablate.judge.decide import decide
-from ablate.judge.design.characteristics import design
+from ablate.judge.design.characteristics import simulate_design
 from ablate.judge.findings import judge_hypotheses
 from ablate.reporting import html, markdown
 from ablate.reporting.context import ReportContext
@@ -80,7 +80,7 @@ def test_decide_report_and_design_take_values_of_any_size_and_show_them(unit: fl
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         found = decide(registration, evidence)
-        designed = design(study, n_sims=50)
+        designed = simulate_design(study, n_sims=50)
     assert (found.verdict, found.status) == (plain.verdict, plain.status) == ("yes", "decided")
     assert [one.found for one in found.checks if not one.passed] == [
         one.found for one in plain.checks if not one.passed
@@ -88,10 +88,13 @@ def test_decide_report_and_design_take_values_of_any_size_and_show_them(unit: fl
     powers = [(one.hypothesis, one.can_be_supported, one.can_be_refuted) for one in designed.hypotheses]
     assert powers == [
         (one.hypothesis, one.can_be_supported, one.can_be_refuted)
-        for one in design(study_of(1.0), n_sims=50).hypotheses
+        for one in simulate_design(study_of(1.0), n_sims=50).hypotheses
     ]
     context = ReportContext(found, registration, evidence, "ab12" * 16, "2026-05-04T15:20:11+00:00")
-    for text in (markdown.render(context), re.sub(r"<svg.*?</svg>", "", html.render(context), flags=re.DOTALL)):
+    for text in (
+        markdown.render_markdown(context),
+        re.sub(r"<svg.*?</svg>", "", html.render_html(context), flags=re.DOTALL),
+    ):
         assert not re.search(r"0\.000000|[0-9](,[0-9]{3}){6}|(?<![0-9a-f])[0-9]{25}", text)
         exponent = str(int(np.floor(np.log10(abs(found.findings[0].estimate.difference)))))  # type: ignore[union-attr, arg-type]
         large = "48,035,499,836.5" if unit < 1e15 else "4.80355e+"

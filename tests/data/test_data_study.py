@@ -23,7 +23,7 @@ from ablate.pins import require_pinned
 from ablate.records.gather import gather
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.verification.pins import check_pins
+from ablate.verification.pins import pin_items
 from ablate.workspace import Workspace, require_registered
 from prereg.errors import ClaimError, CorpusError
 from prereg.registry.history import past_registrations
@@ -73,7 +73,7 @@ def add(house: House, name: str, text: str, held_out: str | None = None) -> None
 def pinned(study: Path) -> list[Item]:
     """What `verify` finds of the things that a lock names."""
     context = Workspace().open(study)
-    return list(check_pins(context.root, require_registered(context)))
+    return list(pin_items(context.root, require_registered(context)))
 
 
 def records(house: House) -> dict[str, RunRecord]:

@@ -24,7 +24,7 @@ from ablate.data.reading import read_corpora
 from ablate.data.shards import StoredTokens, open_shards, take_in
 from ablate.evaluation.loss import windows
 from ablate.records.gather import gather
-from ablate.verification.pins import check_pins
+from ablate.verification.pins import pin_items
 from ablate.workspace import Workspace
 from prereg.errors import CorpusError, StudyError
 from prereg.study.corpora import Stored, read_manifest
@@ -250,10 +250,10 @@ def test_a_study_of_shards_runs_and_decides_and_verify_reads_every_byte(
     case = Workspace().open(study)
     assert "val/bits_per_byte" not in set(gather(case.root, ran.registration).metrics["metric"])
     assert api.decide(study).decision.status in ("decided", "inconclusive")
-    assert next(check_pins(case.root, ran.registration)).note == "the registered shards"
+    assert next(pin_items(case.root, ran.registration)).note == "the registered shards"
     shard = folder / "part_0002.bin"
     shard.write_bytes(bytes(reversed(shard.read_bytes())))
-    (fault,) = next(check_pins(case.root, ran.registration)).faults
+    (fault,) = next(pin_items(case.root, ran.registration)).faults
     assert "are not the shards that were registered as 'ids'" in fault
     with pytest.raises(CorpusError, match="another content"):
         api.run(study, workspace=api.Workspace(console=QUIET))

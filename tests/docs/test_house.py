@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import LEFT_TO_RELEASES, WITHOUT_SIMULATIONS, last_results
+from readability import names_with_several_homes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -299,6 +300,34 @@ def private_names(path: Path) -> set[str]:
 
 def test_tests_use_public_names_alone() -> None:
     assert {path.name: found for path in (ROOT / "tests").rglob("*.py") if (found := private_names(path))} == {}
+
+
+SEVERAL_HOMES = {
+    # The documented API of prereg, which other tools use alone, and the verb of ablate that does more of the same.
+    "Verification": ("ablate/verification/result.py", "prereg/verification.py"),
+    "amend": ("ablate/registering.py", "prereg/registering.py"),
+    "register": ("ablate/registering.py", "prereg/registering.py"),
+    "verify": ("ablate/proving.py", "prereg/verification.py"),
+    # `ablate.decide`, and the only source of a verdict, which ARCHITECTURE.md names by its place.
+    "decide": ("ablate/deciding.py", "ablate/judge/decide.py"),
+    # The entry points of processes.
+    "main": (
+        "ablate/cli/__init__.py",
+        "ablate/gpt/main.py",
+        "ablate/records/limited.py",
+        "ablate/runner/pool.py",
+        "ablate/runner/ray_cluster.py",
+    ),
+}
+"""Public names that several modules have on purpose."""
+
+
+def test_a_public_name_has_one_home() -> None:
+    modules = [path for folder in ("ablate", "prereg") for path in sorted((ROOT / folder).rglob("*.py"))]
+    several = names_with_several_homes(modules)
+    assert {
+        name: tuple(path.relative_to(ROOT).as_posix() for path in paths) for name, paths in several.items()
+    } == SEVERAL_HOMES, "rename one of each to say what it is"
 
 
 @pytest.mark.slow

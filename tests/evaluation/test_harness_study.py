@@ -31,7 +31,7 @@ from ablate.records.store import RunFolder
 from ablate.runner import progress
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.verification.verify import verify
+from ablate.verification.verify import verify_target
 from ablate.workspace import Workspace, require_registered
 from prereg.errors import CorpusError, RegistrationError, StudyError, UnsupportedError
 from prereg.registry.canon import sha256_file
@@ -163,7 +163,7 @@ def test_tasks_are_compared_with_the_registered_ones_where_they_are_here(
     monkeypatch.delenv("ABLATE_CORPORA", raising=False)
 
     def found() -> tuple[tuple[str, ...], str]:
-        (item,) = (item for item in verify(study_of(copy)).items if item.what == f"tasks '{TASKS}'")
+        (item,) = (item for item in verify_target(study_of(copy)).items if item.what == f"tasks '{TASKS}'")
         return item.faults, item.note or item.unchecked
 
     assert found() == ((), "the registered tasks")

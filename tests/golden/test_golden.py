@@ -28,7 +28,7 @@ import ablate as api
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Decision
 from ablate.runner.options import RunOptions
-from ablate.verification.verify import verify
+from ablate.verification.verify import verify_target
 from prereg.registry.canon import sha256_file
 from prereg.registry.looks import looks_of
 from prereg.registry.registration import Registration
@@ -193,7 +193,7 @@ def test_a_golden_study_is_reported_and_verified(case: str, tmp_path: Path) -> N
         page = (golden.path / "reports" / case / name).read_text(encoding="utf-8")
         missing = [one for one in (decision.verdict or decision.status, *golden.claims()) if one not in page]
         assert not missing, (name, missing)
-    assert verify(golden.study, golden.path).intact
+    assert verify_target(golden.study, golden.path).intact
 
 
 @pytest.mark.parametrize("case", OVER_ITEMS)

@@ -36,7 +36,7 @@ sys.exit(status)
 
 @pytest.mark.slow
 def test_every_module_that_a_run_loads_is_hashed(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(design_room, "design", partial(design_room.design, n_sims=20))
+    monkeypatch.setattr(design_room, "simulate_design", partial(design_room.simulate_design, n_sims=20))
     registration, _ = api.register(house.write(base=longer(2)))
     spec, home = plan(registration)[0], tmp_path / "run"
     assert isinstance(spec, RunSpec)

@@ -30,7 +30,7 @@ from evidence_factory import (
 
 from ablate.judge.audit.audit import WITH_BODIES, admissible, audit, rows, why
 from ablate.judge.audit.checks import BODIES, DECLARED, AuditContext
-from ablate.judge.audit.checks import check as body_of
+from ablate.judge.audit.checks import check_body as body_of
 from ablate.judge.audit.history import Starts, starts_of
 from ablate.judge.audit.user_checks import OWN
 from ablate.judge.decide import decide

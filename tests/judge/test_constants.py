@@ -15,9 +15,9 @@ from sentences import sentence_of
 
 from ablate.judge.decide import decide
 from ablate.judge.design.assumptions import assumed, learned
-from ablate.judge.design.characteristics import design
+from ablate.judge.design.characteristics import simulate_design
 from ablate.judge.design.reach import sd_difference
-from ablate.judge.design.scenarios import TrueEffects, draw, effect_scenarios
+from ablate.judge.design.scenarios import TrueEffects, draw_studies, effect_scenarios
 from ablate.judge.design.simulate import judge_drawn
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.judge import OUTCOME
@@ -239,7 +239,7 @@ def test_the_noise_that_arms_share_is_in_claims_against_constants_and_not_in_con
     beliefs = assumed(study)
     expected = {"ln": 0.01, "rms": 0.01, "both": 0.01 * np.sqrt(0.8), "gain": 0.01 * np.sqrt(0.8)}
     truth = TrueEffects("", {"ln": -0.02, "rms": 0.01, "both": -0.005, "gain": -0.03})
-    drawn = draw(study, truth, beliefs, n_sims=20_000, n_seeds=5, rng=np.random.default_rng(0)).differences
+    drawn = draw_studies(study, truth, beliefs, n_sims=20_000, n_seeds=5, rng=np.random.default_rng(0)).differences
     for name, sd in expected.items():
         assert sd_difference(study, name, beliefs) == pytest.approx(sd)
         assert drawn[name].std() == pytest.approx(sd, rel=0.02)
@@ -255,7 +255,9 @@ def test_metrics_of_one_run_share_the_luck_of_its_seed() -> None:
         assume={"metrics": {metric: {"sd": 0.01, "correlation": 0.6} for metric in ("val/loss", "val/accuracy")}},
     )
     truth = TrueEffects("", {"a": 0.0, "b": 0.0}, correlation=0.5)
-    drawn = draw(study, truth, assumed(study), n_sims=20_000, n_seeds=5, rng=np.random.default_rng(0)).differences
+    drawn = draw_studies(
+        study, truth, assumed(study), n_sims=20_000, n_seeds=5, rng=np.random.default_rng(0)
+    ).differences
     # A lower loss is lucky, and so is a higher accuracy.
     assert np.corrcoef(drawn["a"].ravel(), drawn["b"].ravel())[0, 1] == pytest.approx(-0.5, abs=0.01)
 
@@ -268,7 +270,7 @@ def test_two_constants_for_one_arm_are_searched_for_the_worst_case() -> None:
         },
         decision=[{"verdict": "adopt", "when": "supported(near)"}, {"verdict": "inconclusive"}],
     )
-    made = design(study, n_sims=4_000)
+    made = simulate_design(study, n_sims=4_000)
     assert made.false_adoption is not None
     assert made.false_adoption.share == pytest.approx(0.05, abs=0.012)
     assert "near at its constant" in made.false_adoption_in
@@ -281,7 +283,7 @@ def test_power_is_that_of_a_one_sided_t() -> None:
         variants={"none": {}},
         assume={"metrics": {"val/loss": {"sd": 0.01}}, "divergence": 0, "effects": {"h": 0.03}},
     )
-    (one,) = design(study, n_sims=4_000).hypotheses
+    (one,) = simulate_design(study, n_sims=4_000).hypotheses
     # Power of a one-sided t at n = 5 and an effect of 3 SDs, of which too small a one is refuted in no case.
     expected = 1.0 - stats.nct.cdf(stats.t.ppf(0.95, 4), 4, 3.0 * np.sqrt(5))
     assert one.power == pytest.approx(expected, abs=0.01)
@@ -308,7 +310,7 @@ def test_claims_about_two_constants_leave_those_about_another_metric_their_power
     }
     believed = {"metrics": {"val/loss": {"sd": 0.02, "correlation": 0.3}, "val/accuracy": {"sd": 0.02}}}
     decision = [{"verdict": "adopt", "when": "supported(near)"}, {"verdict": "inconclusive"}]
-    found = design(small_study(hypotheses=hypotheses, decision=decision, assume=believed), n_sims=400)
+    found = simulate_design(small_study(hypotheses=hypotheses, decision=decision, assume=believed), n_sims=400)
     powers = {one.hypothesis: one.power for one in found.hypotheses}
     assert powers["other"] is not None and powers["other"] > 0.9
     assert powers["near"] is not None and 0.0 < powers["near"] < 1.0
@@ -316,7 +318,9 @@ def test_claims_about_two_constants_leave_those_about_another_metric_their_power
 
 def rates(study: Study, effect: float, outcome: str, n_sims: int) -> float:
     truth = TrueEffects("", dict.fromkeys(study.hypotheses, effect))
-    drawn = draw(study, truth, assumed(study), n_sims=n_sims, n_seeds=len(study.seeds), rng=np.random.default_rng(1))
+    drawn = draw_studies(
+        study, truth, assumed(study), n_sims=n_sims, n_seeds=len(study.seeds), rng=np.random.default_rng(1)
+    )
     codes = judge_drawn(study, drawn).codes
     return float((codes == OUTCOME.index(outcome)).any(axis=1).mean())
 

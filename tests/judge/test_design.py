@@ -12,11 +12,11 @@ from paired_tests import outcomes_of
 from scipy import stats
 
 from ablate.judge.design.assumptions import assumed
-from ablate.judge.design.characteristics import Design, design
+from ablate.judge.design.characteristics import Design, simulate_design
 from ablate.judge.design.refusal import obstacle
-from ablate.judge.design.scenarios import Law, TrueEffects, draw
+from ablate.judge.design.scenarios import Law, TrueEffects, draw_studies
 from ablate.judge.design.simulate import (
-    Scenario,
+    SimulatedScenario,
     adopting_verdicts,
     affordable,
     harmful_verdicts,
@@ -37,20 +37,20 @@ BELIEVED = {
 @cache
 def quick_design() -> Design:
     """The small study's, of few simulated studies: what is read from it does not depend on their number."""
-    return design(small_study(), n_sims=20)
+    return simulate_design(small_study(), n_sims=20)
 
 
 def share(chances: tuple, of: str) -> float:  # type: ignore[type-arg]
     return next(chance.share for chance in chances if chance.of == of)
 
 
-def scenario(found: Design, name: str) -> Scenario:
+def scenario(found: Design, name: str) -> SimulatedScenario:
     return next(one for one in found.scenarios if one.name == name)
 
 
 def test_power_of_a_paired_t_is_the_published_one() -> None:
     # pwr.t.test(n = 34, d = .5, type = "paired") in R: 0.80778
-    assert t_power.power("either", 0.5, 34, 0.05) == pytest.approx(0.80778, abs=5e-6)
+    assert t_power.t_test_power("either", 0.5, 34, 0.05) == pytest.approx(0.80778, abs=5e-6)
 
 
 @pytest.mark.parametrize(
@@ -78,20 +78,24 @@ def test_the_detectable_effect_is_that_of_the_table(n: int, alpha: float, expect
 def test_power_agrees_with_the_noncentral_t(n: int, size: float) -> None:
     critical, one_sided = stats.t.ppf(0.975, n - 1), stats.t.ppf(0.95, n - 1)
     shift = size * sqrt(n)
-    assert t_power.power("towards", size, n, 0.05) == pytest.approx(stats.nct.sf(critical, n - 1, shift), abs=1e-5)
-    assert t_power.power("margin", size, n, 0.05) == pytest.approx(stats.nct.sf(one_sided, n - 1, shift), abs=1e-5)
+    assert t_power.t_test_power("towards", size, n, 0.05) == pytest.approx(
+        stats.nct.sf(critical, n - 1, shift), abs=1e-5
+    )
+    assert t_power.t_test_power("margin", size, n, 0.05) == pytest.approx(
+        stats.nct.sf(one_sided, n - 1, shift), abs=1e-5
+    )
 
 
 def test_power_of_equivalence_agrees_with_simulation() -> None:
     x = np.random.default_rng(0).standard_normal((40_000, 6))
     half = stats.t.ppf(0.95, 5) * x.std(axis=1, ddof=1) / sqrt(6)
     inside = (np.abs(x.mean(axis=1)) + half < 1.5).mean()
-    assert t_power.power("equivalence", 1.5, 6, 0.05) == pytest.approx(inside, abs=0.01)
+    assert t_power.t_test_power("equivalence", 1.5, 6, 0.05) == pytest.approx(inside, abs=0.01)
 
 
 @pytest.mark.slow
 def test_beliefs_give_sizes_in_the_metrics_own_unit() -> None:
-    found = {one.hypothesis: one for one in design(small_study(), n_sims=50).hypotheses}
+    found = {one.hypothesis: one for one in simulate_design(small_study(), n_sims=50).hypotheses}
     gain = found["gain_ln"]
     assert gain.sd_difference == pytest.approx(0.01 * sqrt(2 * (1 - 0.5)))
     assert gain.detectable_sd == pytest.approx(1.68200, abs=5e-6) and gain.detectable_sd_corrected > gain.detectable_sd
@@ -103,12 +107,12 @@ def test_the_sd_of_a_difference_of_differences_takes_every_weight() -> None:
         "(layernorm - none) raises val/loss than (rmsnorm - none)",
         assume={"metrics": {"val/loss": {"sd": 0.01, "correlation": 0.5}}},
     )
-    assert design(study, n_sims=10).hypotheses[0].sd_difference == pytest.approx(0.01)
+    assert simulate_design(study, n_sims=10).hypotheses[0].sd_difference == pytest.approx(0.01)
     double = one_claim(
         "(layernorm + layernorm) raises val/loss than (rmsnorm + none)",
         assume={"metrics": {"val/loss": {"sd": 0.01, "correlation": 0.5}}},
     )
-    assert design(double, n_sims=10).hypotheses[0].sd_difference == pytest.approx(0.01 * sqrt(0.5 * 6))
+    assert simulate_design(double, n_sims=10).hypotheses[0].sd_difference == pytest.approx(0.01 * sqrt(0.5 * 6))
 
 
 @pytest.mark.slow
@@ -136,7 +140,7 @@ def test_what_plans_decides_exactly_as_what_judges(test: str) -> None:
 
 @pytest.mark.slow
 def test_the_simulated_rule_errs_as_seldom_as_it_promises() -> None:
-    for one in design(small_study(), n_sims=1500).scenarios:
+    for one in simulate_design(small_study(), n_sims=1500).scenarios:
         for chance in (*one.false_supported, *one.false_refuted):
             if one.law == "normal":
                 assert chance.share <= 0.05 + 4 * sqrt(0.05 * 0.95 / 1500), (one.name, chance)
@@ -148,7 +152,7 @@ def test_the_simulated_rule_errs_as_seldom_as_it_promises() -> None:
 def test_skewed_differences_show_what_five_seeds_and_a_t_test_cost() -> None:
     # The table of the statistics notes: at n = 5 a two-sided t on lognormal differences errs at .18, and nearly all
     # of it on the side away from the tail, where these scenarios put the claim.
-    found = design(small_study(), n_sims=4000)
+    found = simulate_design(small_study(), n_sims=4000)
     skewed = scenario(found, "does_not claims false at their margins, lognormal differences")
     normal = scenario(found, "gains true, every does_not claim false at its margin")
     assert share(skewed.false_supported, "guardrail") > 0.2
@@ -160,7 +164,7 @@ def test_skewed_differences_show_what_five_seeds_and_a_t_test_cost() -> None:
 def test_skewed_differences_keep_their_mean_and_sd(law: Law) -> None:
     study = small_study()
     truth = TrueEffects("t", dict.fromkeys(study.hypotheses, 0.0) | {"gain_ln": -0.02}, law)
-    drawn = draw(study, truth, assumed(study), n_sims=40_000, n_seeds=5, rng=np.random.default_rng(0))
+    drawn = draw_studies(study, truth, assumed(study), n_sims=40_000, n_seeds=5, rng=np.random.default_rng(0))
     one, other = drawn.differences["gain_ln"], drawn.differences["gain_rms"]
     assert one.mean() == pytest.approx(-0.02, abs=2e-4) and one.std() == pytest.approx(0.01, rel=0.03)
     assert stats.skew(one, axis=None) > 1.5  # against "lowers": above
@@ -172,11 +176,11 @@ def test_skewed_differences_keep_their_mean_and_sd(law: Law) -> None:
 def test_diverged_runs_take_their_pairs_along_and_their_arms_stability() -> None:
     study = small_study()
     truth = TrueEffects("t", dict.fromkeys(study.hypotheses, 0.0), divergence=0.1)
-    drawn = draw(study, truth, assumed(study), n_sims=20_000, n_seeds=5, rng=np.random.default_rng(0))
+    drawn = draw_studies(study, truth, assumed(study), n_sims=20_000, n_seeds=5, rng=np.random.default_rng(0))
     assert drawn.kept is not None
     assert drawn.kept["gain_ln"].mean() == pytest.approx(0.9**2, abs=0.01)
     assert drawn.stable.mean() == pytest.approx(0.9**5, abs=0.01)
-    planned = design(study, n_sims=2000)
+    planned = simulate_design(study, n_sims=2000)
     quiet = scenario(planned, "no effect anywhere")
     noisy = scenario(planned, "no effect anywhere, 10% of runs diverge")
     # The line "not stable(none) and stable(layernorm) and not refuted(harm_ln)" adopts without a finding; with the
@@ -184,7 +188,8 @@ def test_diverged_runs_take_their_pairs_along_and_their_arms_stability() -> None
     assert quiet.adopting is not None and noisy.adopting is not None and noisy.inadmissible is not None
     assert quiet.adopting.share < 0.05 and noisy.adopting.share < 0.05 and noisy.inadmissible.share > 0.2
     assert not any(
-        one.divergence for one in design(small_study(assume={**BELIEVED, "divergence": 0.0}), n_sims=20).scenarios
+        one.divergence
+        for one in simulate_design(small_study(assume={**BELIEVED, "divergence": 0.0}), n_sims=20).scenarios
     )
 
 
@@ -204,12 +209,12 @@ def test_a_study_that_divergence_makes_inadmissible_gives_no_verdict_in_the_desi
         "no": 0.0,
         "inconclusive": pytest.approx(1 - left, abs=0.015),
     }
-    planned = design(study, n_sims=500)
+    planned = simulate_design(study, n_sims=500)
     assert scenario(planned, "every claim true").inadmissible is None
     assert any("once a run of layernorm has diverged, 'yes' can no longer be given" in note for note in planned.notes)
     stable = "supported(h) and stable(none) and stable(layernorm) and stable(rmsnorm)"
     asked = one_claim(assume=believed, decision=[{"verdict": "yes", "when": stable}, {"verdict": "inconclusive"}])
-    assert all(one.inadmissible is None for one in design(asked, n_sims=500).scenarios)
+    assert all(one.inadmissible is None for one in simulate_design(asked, n_sims=500).scenarios)
 
 
 def test_a_sequential_study_is_inadmissible_only_by_what_it_has_seen() -> None:
@@ -226,7 +231,7 @@ def test_a_sequential_study_is_inadmissible_only_by_what_it_has_seen() -> None:
 @pytest.mark.slow
 def test_a_reading_other_than_the_last_is_said_to_rest_on_the_same_beliefs() -> None:
     best = one_claim(hypothesis={"read": "best"}, assume={"metrics": {"val/loss": {"sd": 0.01}}})
-    assert any("h reads another value than the last" in note for note in design(best, n_sims=20).notes)
+    assert any("h reads another value than the last" in note for note in simulate_design(best, n_sims=20).notes)
     assert not any("than the last" in note for note in quick_design().notes)
 
 
@@ -234,7 +239,7 @@ def test_a_ceiling_needs_a_level_and_says_so() -> None:
     study = one_claim(
         on_divergence={"ceiling": 9.0}, analysis={"test": "wilcoxon"}, assume={"metrics": {"val/loss": {"sd": 0.01}}}
     )
-    found = design(study, n_sims=50)
+    found = simulate_design(study, n_sims=50)
     assert not any(one.divergence for one in found.scenarios)
     assert any("which a --pilot gives" in note for note in found.notes)
 
@@ -247,11 +252,11 @@ def test_runs_that_diverge_can_rank_worst_in_the_design_too() -> None:
         assume={"metrics": {"val/loss": {"sd": 0.01, "correlation": 0.5}}, "divergence": 0.2},
     )
     truth = TrueEffects("t", {"h": 0.0}, divergence=0.2)
-    drawn = draw(study, truth, assumed(study), n_sims=5_000, n_seeds=8, rng=np.random.default_rng(0))
+    drawn = draw_studies(study, truth, assumed(study), n_sims=5_000, n_seeds=8, rng=np.random.default_rng(0))
     worse, better = (drawn.differences["h"] == end for end in (np.inf, -np.inf))
     assert worse.mean() == pytest.approx(0.16, abs=0.01) and better.mean() == pytest.approx(0.16, abs=0.01)
     assert np.isnan(drawn.differences["h"]).mean() == pytest.approx(0.04, abs=0.01) and drawn.kept is None
-    found = scenario(design(study), "no effect anywhere, 20% of runs diverge")
+    found = scenario(simulate_design(study), "no effect anywhere, 20% of runs diverge")
     assert found.n_sims == 6_000
     assert share(found.false_supported, "primary") <= 0.05 + 4 * sqrt(0.05 * 0.95 / 6_000)
 
@@ -299,7 +304,7 @@ def test_a_gain_is_no_harm_where_a_claim_of_no_change_is_false() -> None:
 
 @pytest.mark.simulation
 def test_a_false_adoption_is_one_that_the_rule_owes_to_a_false_support() -> None:
-    found = design(small_study(), n_sims=4000)
+    found = simulate_design(small_study(), n_sims=4000)
     true = scenario(found, "every claim true")
     assert true.adopting is not None and true.adopting.share > 0.6
     # What is left is luck in stability: a false alarm makes one arm look unstable and another be adopted.
@@ -319,7 +324,7 @@ def test_a_false_adoption_is_one_that_the_rule_owes_to_a_false_support() -> None
 
 @pytest.mark.slow
 def test_the_curve_grows_with_seeds_and_meets_the_seeds_needed() -> None:
-    found = design(small_study(), n_sims=2000)
+    found = simulate_design(small_study(), n_sims=2000)
     powers = [at.power["gain_ln"] for at in found.curve]
     # It rises to about 1 - alpha and no further: an effect of exactly the smallest that matters is refuted as often.
     assert powers[:6] == sorted(powers[:6]) and 0.93 < min(powers[-4:]) <= max(powers[-4:]) < 0.99
@@ -335,14 +340,14 @@ def test_the_curve_grows_with_seeds_and_meets_the_seeds_needed() -> None:
 
 @pytest.mark.slow
 def test_the_cost_of_enough_seeds_is_said() -> None:
-    found = design(small_study(assume={**BELIEVED, "seconds_per_run": 10.0}), n_sims=20)
+    found = simulate_design(small_study(assume={**BELIEVED, "seconds_per_run": 10.0}), n_sims=20)
     assert found.seeds_80 is not None and found.cost_80_s == 10.0 * 3 * found.seeds_80
     assert found.seeds_90 is not None and found.cost_90_s == 10.0 * 3 * found.seeds_90 and found.timed == "assumed"
 
 
 def test_the_refusal_names_the_witness_the_lost_verdict_and_the_least_change() -> None:
     # Five seeds, sign-flip, alpha .05, two primaries: the smallest corrected p is 2 x 2/32.
-    hopeless = design(small_study(analysis={"test": "sign_flip"}), n_sims=20)
+    hopeless = simulate_design(small_study(analysis={"test": "sign_flip"}), n_sims=20)
     error = obstacle(hopeless)
     assert error is not None
     assert "'gain_ln' can never be supported: the smallest p that sign-flip gives with 5 seeds is 0.125" in error.found
@@ -370,22 +375,22 @@ def test_simulated_power_of_one_claim_meets_the_closed_form(claim: str, kind: t_
     # One claim, so no correction, and a paired t: here alone is the power known in closed form. A change that is shown
     # to be smaller than what matters is refuted, which costs "supported" up to alpha.
     study = one_claim(claim, seeds=6, assume={"metrics": {"val/loss": {"sd": 0.02, "correlation": 0.5}}}, smallest=0.03)
-    found = design(study).hypotheses[0]
+    found = simulate_design(study).hypotheses[0]
     assert found.power is not None and found.power_error is not None and found.seeds_80 is not None
     below = 1.5 if kind in ("towards", "either") else None
-    assert abs(found.power - t_power.power(kind, size, 6, 0.05, refuted_below=below)) < 4 * found.power_error
+    assert abs(found.power - t_power.t_test_power(kind, size, 6, 0.05, refuted_below=below)) < 4 * found.power_error
     for n, most in ((found.seeds_80 - 1, 0.8), (found.seeds_80, 1.0)):
-        assert t_power.power(kind, size, n, 0.05, refuted_below=below) < most + 4 * found.power_error
-    reached = t_power.power(kind, size, found.seeds_80, 0.05, refuted_below=below)
+        assert t_power.t_test_power(kind, size, n, 0.05, refuted_below=below) < most + 4 * found.power_error
+    reached = t_power.t_test_power(kind, size, found.seeds_80, 0.05, refuted_below=below)
     assert reached > 0.8 - 4 * found.power_error
     if kind == "margin" and found.detectable is not None:
         beyond = found.detectable - (0.03 if "by at least" in claim else 0.0)
-        assert t_power.power(kind, beyond / 0.02, 6, 0.05) == pytest.approx(0.8, abs=0.02)
+        assert t_power.t_test_power(kind, beyond / 0.02, 6, 0.05) == pytest.approx(0.8, abs=0.02)
 
 
 def test_an_expected_effect_is_where_power_is_stated() -> None:
     believed = {"metrics": {"val/loss": {"sd": 0.02, "correlation": 0.5}}, "effects": {"h": 0.06}}
-    found = design(one_claim(seeds=6, assume=believed, smallest=0.03)).hypotheses[0]
+    found = simulate_design(one_claim(seeds=6, assume=believed, smallest=0.03)).hypotheses[0]
     assert found.effect == -0.06 and found.power is not None and found.power > 0.98
     with pytest.raises(SpecError, match="not a hypothesis"):
         one_claim(assume=believed | {"effects": {"k": 0.06}})
@@ -411,7 +416,7 @@ def test_the_worst_case_of_a_rule_is_searched_for(when: str) -> None:
         decision=[{"verdict": "adopt", "when": when}, {"verdict": "inconclusive"}],
         assume=BELIEVED,
     )
-    found = design(study)
+    found = simulate_design(study)
     assert found.false_adoption is not None
     low, high = RULES[when]
     assert low <= found.false_adoption.share <= high, found.false_adoption_in
@@ -429,7 +434,7 @@ def test_the_rate_of_the_whole_rule_does_not_depend_on_the_unit() -> None:
             },
             assume={"metrics": {**BELIEVED["metrics"], "val/loss": {"sd": 0.01 * unit, "correlation": 0.5}}},
         )
-        found = design(study, n_sims=500).false_adoption
+        found = simulate_design(study, n_sims=500).false_adoption
         assert found is not None
         return found.share
 
@@ -438,23 +443,23 @@ def test_the_rate_of_the_whole_rule_does_not_depend_on_the_unit() -> None:
 
 @pytest.mark.slow
 def test_a_design_with_too_little_power_is_refused_and_says_what_would_do() -> None:
-    weak = design(one_claim(smallest=0.02, assume={"metrics": {"val/loss": {"sd": 0.03}}}), n_sims=4_000)
+    weak = simulate_design(one_claim(smallest=0.02, assume={"metrics": {"val/loss": {"sd": 0.03}}}), n_sims=4_000)
     error = obstacle(weak)
     assert error is not None and "'h' would be supported with a chance of" in error.found
     assert error.fix == f"give {weak.seeds_80} seeds, for power 80%" and "power_floor" in error.required
     floor = {"metrics": {"val/loss": {"sd": 0.03}}, "power_floor": 0.01}
-    assert obstacle(design(one_claim(smallest=0.02, assume=floor), n_sims=4_000)) is None
+    assert obstacle(simulate_design(one_claim(smallest=0.02, assume=floor), n_sims=4_000)) is None
 
 
 @pytest.mark.slow
 def test_a_guardrail_at_its_margin_is_simulated_too() -> None:
-    last = scenario(design(small_study(), n_sims=300), "gains true, every does_not claim false at its margin")
+    last = scenario(simulate_design(small_study(), n_sims=300), "gains true, every does_not claim false at its margin")
     assert last.effects["harm_ln"] == -0.005  # accuracy: worse is lower
     assert share(last.false_supported, "guardrail") < 0.1 and share(last.supported, "gain_ln") > 0.5
 
 
 def test_without_a_scale_it_says_what_to_write_and_gives_no_chance_at_all() -> None:
-    found = design(one_claim(), n_sims=100)
+    found = simulate_design(one_claim(), n_sims=100)
     assert found.scenarios == () and found.curve == () and found.false_adoption is None and found.worst == ()
     assert found.hypotheses[0].detectable is None and found.hypotheses[0].power is None
     assert any("assume: {metrics: {val/loss: {sd: SD, correlation: R}}}" in note for note in found.notes)
@@ -468,14 +473,14 @@ def test_claims_that_contradict_each_other_are_not_simulated_as_all_true() -> No
         },
         assume={"metrics": {"val/loss": {"sd": 0.01}}},
     )
-    found = design(study, n_sims=20)
+    found = simulate_design(study, n_sims=20)
     assert not any("every claim true" in one.name for one in found.scenarios)
     assert any("cannot all be so at once" in note for note in found.notes)
 
 
 @pytest.mark.slow
 def test_a_design_repeats_and_another_seed_gives_other_numbers() -> None:
-    first, again, other = (design(small_study(), n_sims=50, seed=seed) for seed in (0, 0, 1))
+    first, again, other = (simulate_design(small_study(), n_sims=50, seed=seed) for seed in (0, 0, 1))
     assert first == again != other
     assert sha256_of(first.model_dump(mode="json")) == sha256_of(again.model_dump(mode="json"))
     assert Design.model_validate_json(first.model_dump_json()) == first
@@ -487,7 +492,7 @@ def test_the_fewest_seeds_for_sign_flip_are_those_of_the_table(family: int, fewe
     names = [f"v{index}" for index in range(family)]
 
     def planned(seeds: int) -> Design:
-        return design(
+        return simulate_design(
             small_study(
                 variants={"none": {}} | {name: {"optim.lr": 1e-3 * (index + 1)} for index, name in enumerate(names)},
                 hypotheses={f"h-{name}": {"claim": f"{name} lowers val/loss", "smallest": 0.02} for name in names},
@@ -513,12 +518,12 @@ def test_what_only_describes_may_be_hopeless() -> None:
     study = one_claim(
         analysis={"test": "sign_flip"}, decision=[{"verdict": "no", "when": "refuted(h)"}, {"verdict": "inconclusive"}]
     )
-    assert obstacle(design(study, n_sims=20)) is None
+    assert obstacle(simulate_design(study, n_sims=20)) is None
 
 
 def test_a_verdict_that_no_data_can_reach_is_refused_by_name() -> None:
     study = one_claim("layernorm changes val/loss", 0.0)  # can never be refuted
-    found = design(study, n_sims=20)
+    found = simulate_design(study, n_sims=20)
     assert found.unreachable == ("no",)
     refused = obstacle(found)
     assert refused is not None and "the verdict 'no' can never be reached" in refused.found
@@ -527,14 +532,14 @@ def test_a_verdict_that_no_data_can_reach_is_refused_by_name() -> None:
 @pytest.mark.slow
 def test_a_slow_test_draws_fewer_studies_and_says_how_many() -> None:
     quick = one_claim(seeds=5, assume={"metrics": {"val/loss": {"sd": 0.01}}})
-    assert design(quick, n_sims=321).scenarios[0].n_sims == 321
+    assert simulate_design(quick, n_sims=321).scenarios[0].n_sims == 321
     assert affordable(small_study()) == 10_000
     # Of many seeds fewer: 5,000 of them took 10,000 x 5,000 draws a metric, 400 MB at once.
     most = [affordable(one_claim(seeds=n)) for n in (200, 201, 1_000, 5_000, 20_000)]
     assert most == [10_000, 9_950, 2_000, 400, 250]
     assert affordable(one_claim(seeds=8, analysis={"test": "bootstrap_t"})) == 500
     slow = one_claim(seeds=7, analysis={"test": "bootstrap_t"})
-    assert any("500 simulated studies a scenario" in note for note in design(slow, n_sims=20).notes)
+    assert any("500 simulated studies a scenario" in note for note in simulate_design(slow, n_sims=20).notes)
     assert not any("simulated studies a scenario" in note for note in quick_design().notes)
 
 
@@ -557,15 +562,15 @@ def over_items(estimand: str) -> Study:
 
 
 def test_new_seeds_on_these_items_are_planned_as_the_paired_t_they_are() -> None:
-    found = design(over_items("new_seeds"), n_sims=200)
-    plain = design(over_items("new_seeds").model_copy(update={"analysis": {"test": "paired_t"}}), n_sims=200)
+    found = simulate_design(over_items("new_seeds"), n_sims=200)
+    plain = simulate_design(over_items("new_seeds").model_copy(update={"analysis": {"test": "paired_t"}}), n_sims=200)
     assert (found.test, plain.test) == ("items", "paired_t")
     assert found.scenarios == plain.scenarios and found.hypotheses == plain.hypotheses and found.curve == plain.curve
     assert any("paired t over the seeds' means" in note for note in found.notes)
 
 
 def test_new_items_are_not_simulated_and_no_power_is_made_up() -> None:
-    found = design(over_items("new_seeds_and_items"))
+    found = simulate_design(over_items("new_seeds_and_items"))
     assert (found.scenarios, found.curve, found.false_adoption, found.seeds_80) == ((), (), None, None)
     one = found.hypotheses[0]
     assert (one.power, one.detectable, one.seeds_80, one.sd_difference) == (None, None, None, None)
@@ -591,7 +596,7 @@ def test_the_worst_case_is_searched_for_at_looks_too() -> None:
     believed = {"metrics": {"val/loss": {"sd": 0.03, "correlation": 0.5}, "val/accuracy": {"sd": 0.005}}}
     looks = {"assume": {**believed, "metric_correlation": 0.5}, "stopping": {"looks": [3, 5, 8]}}
     study = one_claim(seeds=8, **(GUARDED | looks))
-    found = design(study, n_sims=800)
+    found = simulate_design(study, n_sims=800)
     assert found.not_searched == "" and found.false_adoption is not None
     assert 0.025 < found.false_adoption.share < 0.075 and "far the claimed way" in found.false_adoption_in
 
@@ -607,7 +612,7 @@ def test_what_is_not_searched_is_said_to_be_a_lower_bound() -> None:
         stopping={"looks": [3, 5, 8], "spending": "pocock"},
         assume={"metrics": {"val/loss": BELIEVED["metrics"]["val/loss"]}},
     )
-    found = design(study, n_sims=20)
+    found = simulate_design(study, n_sims=20)
     assert found.not_searched.startswith("13 claims can be true or false by themselves")
     said = dict(facts_of(found))["False-positive rate of the whole rule"]
     assert said.startswith("Not searched, and at least ") and "over the printed scenarios" in said
@@ -615,7 +620,7 @@ def test_what_is_not_searched_is_said_to_be_a_lower_bound() -> None:
 
 
 def test_a_rate_that_no_simulated_study_showed_has_a_bound_and_no_zero() -> None:
-    found = design(
+    found = simulate_design(
         one_claim(seeds=8, smallest=0.5, assume={"metrics": {"val/loss": BELIEVED["metrics"]["val/loss"]}}), n_sims=300
     )
     never = scenario(found, "every claim true").false_supported[0]
@@ -630,13 +635,13 @@ def test_a_design_says_how_often_seeds_that_fail_without_diverging_go_unseen(n: 
     # One seed in ten lies 100 SDs away and the mean at the margin: with none of them among n "no harm" is supported.
     believed = {"metrics": {"val/loss": {"sd": 0.004}}}
     study = one_claim("layernorm does_not_worsen val/loss", 0.02, seeds=n, assume=believed)
-    found = design(study, n_sims=2_000)
+    found = simulate_design(study, n_sims=2_000)
     failing = [one.false_adopting for one in found.worst if one.law == "failed_seed"]
     assert failing[0] is not None and failing[0].share == pytest.approx(0.9**n, abs=0.04)
     said = dict(facts_of(found))["False-positive rate of the whole rule"]
     assert said_chance(failing[0]) in said and "one seed in ten fails without diverging" in said
     truth = TrueEffects("t", {"h": 0.0}, "failed_seed")
-    drawn = draw(study, truth, assumed(study), n_sims=100_000, n_seeds=n, rng=np.random.default_rng(0))
+    drawn = draw_studies(study, truth, assumed(study), n_sims=100_000, n_seeds=n, rng=np.random.default_rng(0))
     sd = 0.004 * sqrt(2.0)
     assert drawn.differences["h"].mean() == pytest.approx(0.0, abs=0.02 * sd)
     assert drawn.differences["h"].std() == pytest.approx(sd, rel=0.02)

@@ -20,7 +20,7 @@ from evidence_factory import small_study
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from ablate.judge.design.characteristics import Design, HypothesisDesign, Scenario, design
+from ablate.judge.design.characteristics import Design, HypothesisDesign, SimulatedScenario, simulate_design
 from prereg.study.spec import Study
 
 pytestmark = pytest.mark.simulation
@@ -444,7 +444,7 @@ def agree(one: float, other: float, others_n: int, what: object, slack: float = 
 
 @cache
 def printed(title: str) -> Design:
-    return design(RULES[title].study)
+    return simulate_design(RULES[title].study)
 
 
 def hypothesis(title: str, name: str) -> HypothesisDesign:
@@ -526,7 +526,7 @@ def false_adoption(
 @pytest.mark.parametrize("title", RULES)
 def test_the_false_positive_rate_is_that_of_the_state_of_the_world_it_names(title: str) -> None:
     rule, found = RULES[title], printed(title)
-    worst: Scenario = found.worst[0]
+    worst: SimulatedScenario = found.worst[0]
     assert found.false_adoption is not None and set(found.adopting) == set(rule.adopts)
     assert (worst.law, worst.divergence) == ("normal", 0.0)
     agree(
@@ -565,5 +565,5 @@ def test_no_state_of_the_world_drawn_at_random_errs_more_often(title: str) -> No
 def test_how_long_a_design_takes() -> None:
     # Printed, not tested: CPU seconds of a whole design, which draws more than its scenarios.
     started = process_time()
-    found = design(RULES["gain and guardrail, correlated"].study)
+    found = simulate_design(RULES["gain and guardrail, correlated"].study)
     print(f"{process_time() - started:.2f} s CPU, {len(found.scenarios) + len(found.worst)} scenarios, paired t")

@@ -12,8 +12,8 @@ from evidence_factory import small_study
 from paired_tests import judge_families, two_way, weigh
 
 from ablate.judge.design.assumptions import assumed
-from ablate.judge.design.characteristics import Design, design
-from ablate.judge.design.scenarios import Drawn, TrueEffects, draw
+from ablate.judge.design.characteristics import Design, simulate_design
+from ablate.judge.design.scenarios import Drawn, TrueEffects, draw_studies
 from ablate.judge.design.simulate import judge_drawn
 from ablate.judge.judge import judge_rows
 from ablate.judge.stats.crossed_items import Crossed
@@ -93,14 +93,14 @@ def agree(one: float, other: float, studies: int, others: int, what: object) -> 
 
 @cache
 def planned() -> Design:
-    return design(items_study())
+    return simulate_design(items_study())
 
 
 def test_what_is_drawn_of_items_has_the_law_of_their_mean_squares() -> None:
     study, studies, n = items_study(), 20_000, 4
     effects = dict.fromkeys(study.hypotheses, 0.0)
     truth = TrueEffects("t", effects, correlation=0.6)
-    drawn = draw(study, truth, assumed(study), n_sims=studies, n_seeds=n, rng=np.random.default_rng(1))
+    drawn = draw_studies(study, truth, assumed(study), n_sims=studies, n_seeds=n, rng=np.random.default_rng(1))
     assert drawn.items is not None
     few, weights = 2_000, np.full(N, 1 / N)
     real = tables(study, n, few, effects, np.random.default_rng(2))
@@ -130,7 +130,7 @@ def test_what_is_drawn_of_items_has_the_law_of_their_mean_squares() -> None:
 def test_pairs_that_are_lost_leave_mean_squares_of_fewer_seeds() -> None:
     study, studies, n = items_study(), 20_000, 5
     truth = TrueEffects("t", dict.fromkeys(study.hypotheses, 0.0), divergence=0.15)
-    drawn = draw(study, truth, assumed(study), n_sims=studies, n_seeds=n, rng=np.random.default_rng(3))
+    drawn = draw_studies(study, truth, assumed(study), n_sims=studies, n_seeds=n, rng=np.random.default_rng(3))
     assert drawn.items is not None and drawn.kept is not None
     pairs, over = drawn.kept["gain_ln"].sum(axis=1), drawn.items["gain_ln"]
     for left in (3, 4, 5):
@@ -145,7 +145,7 @@ def test_pairs_that_are_lost_leave_mean_squares_of_fewer_seeds() -> None:
 
 def test_a_p_over_items_is_a_statement_about_the_interval_of_its_level() -> None:
     study, n = items_study(), 4
-    drawn = draw(
+    drawn = draw_studies(
         study,
         TrueEffects("t", {"gain_ln": 0.05, "gain_rms": 0.0, "harm_ln": 0.0, "harm_rms": 0.0}),
         assumed(study),
@@ -165,7 +165,7 @@ def test_a_p_over_items_is_a_statement_about_the_interval_of_its_level() -> None
 
 
 def test_without_the_spread_of_items_it_says_what_to_write_and_gives_no_number() -> None:
-    found = design(items_study(None))
+    found = simulate_design(items_study(None))
     assert (found.scenarios, found.curve, found.false_adoption, found.seeds_80) == ((), (), None, None)
     assert [one.power for one in found.hypotheses] == [None] * 4
     (note,) = found.notes
@@ -173,9 +173,9 @@ def test_without_the_spread_of_items_it_says_what_to_write_and_gives_no_number()
     assert "harness/accuracy_shots_0: {sd: SD, correlation: R, over_items: {sd_items: SD, sd_residual: SD}}" in note
     folder = {"every": 20, "harness": {"tasks": "tasks/mine", "shots": [0, 1]}}
     uncounted = {key: value for key, value in OVER.items() if key != "items"}
-    (note,) = design(items_study(uncounted, measure=folder)).notes
+    (note,) = simulate_design(items_study(uncounted, measure=folder)).notes
     assert "needs the number of items;" in note and "sd_residual: SD, items: N}" in note
-    (note,) = design(items_study(assume={})).notes
+    (note,) = simulate_design(items_study(assume={})).notes
     assert "needs the SD of a run's mean over its items and the spread of items;" in note
 
 
@@ -216,7 +216,7 @@ def test_a_study_need_not_assume_anything_of_items() -> None:
 
 
 def test_seeds_cannot_make_up_for_few_items() -> None:
-    found = design(items_study(OVER | {"items": 12, "sd_residual": 0.04}), n_sims=300)
+    found = simulate_design(items_study(OVER | {"items": 12, "sd_residual": 0.04}), n_sims=300)
     gain = found.hypotheses[0]
     # With twelve items alone the standard error is .023, and .05 is twice that.
     assert gain.power is not None and gain.power < 0.5
@@ -277,7 +277,7 @@ def test_false_adoption_and_lost_pairs_are_those_of_whole_tables() -> None:
     agree(false / STUDIES, found.false_adoption.share, STUDIES, worst.n_sims, worst.name)
     # Lost pairs: the same studies judged with the pairs that are left.
     truth = TrueEffects("t", {"gain_ln": GAIN, "gain_rms": 0.0, "harm_ln": 0.0, "harm_rms": -MARGIN}, divergence=0.1)
-    ours = draw(study, truth, assumed(study), n_sims=10_000, n_seeds=5, rng=np.random.default_rng(8))
+    ours = draw_studies(study, truth, assumed(study), n_sims=10_000, n_seeds=5, rng=np.random.default_rng(8))
     codes = judge_drawn(study, Drawn(ours.differences, ours.kept, ours.stable, ours.lost, ours.items)).codes
     real, rng = tables(study, 5, STUDIES, truth.effects, np.random.default_rng(9)), np.random.default_rng(10)
     whole = {arm: rng.random((STUDIES, 5)) >= 0.1 for arm in study.arms}

@@ -23,7 +23,7 @@ from ablate.cli import app
 from ablate.judge.decide import decide
 from ablate.judge.design import characteristics
 from ablate.judge.design.assumptions import assumed
-from ablate.judge.design.characteristics import design
+from ablate.judge.design.characteristics import simulate_design
 from ablate.judge.design.power import Planning
 from ablate.judge.design.warnings import FEW_SEEDS, LOW_POWER, SKEWED, DesignWarning, design_warnings
 from ablate.judge.stats import t_power
@@ -136,7 +136,7 @@ def test_a_sound_study_has_no_warning_and_behind_a_gate_no_seeds_are_promised() 
 
 def test_power_below_a_half_at_the_margin_is_exact_and_names_the_seeds() -> None:
     # SD of a difference: sd * sqrt(2 (1 - r)) = sd at r = .5. `lowers` at its margin, refuted below it.
-    exact = {sd: t_power.power("towards", 0.05 / sd, 5, 0.05, refuted_below=0.05 / sd) for sd in (0.036, 0.044)}
+    exact = {sd: t_power.t_test_power("towards", 0.05 / sd, 5, 0.05, refuted_below=0.05 / sd) for sd in (0.036, 0.044)}
     low, high = min(exact.values()), max(exact.values())
     assert low < LOW_POWER < high, exact
     [one] = warned("power", study(**assuming(0.044)))
@@ -172,17 +172,17 @@ def test_with_others_in_its_family_the_power_is_a_bound() -> None:
         more={"claim": "layernorm lowers train/loss", "smallest": 0.05},
     )
     [one] = warned("power", study(**two, **assuming(0.044)))
-    bound = t_power.power("towards", 0.05 / 0.044, 5, 0.05)
+    bound = t_power.t_test_power("towards", 0.05 / 0.044, 5, 0.05)
     assert one.about == "gain" and f"{100 * bound:.2g}%" in one.found and "before holm over 2" in one.found
 
 
 def test_what_registration_refuses_is_not_said_twice() -> None:
     weak = study(**assuming(0.08))
     assert len(warned("power", weak)) == 1
-    planned = design(weak, n_sims=200)
+    planned = simulate_design(weak, n_sims=200)
     assert warned("power", weak, design=planned) == []
     free = study(**assuming(0.08, power_floor=0.0))
-    [one] = warned("power", free, design=design(free, n_sims=400))
+    [one] = warned("power", free, design=simulate_design(free, n_sims=400))
     assert "by simulation (± " in one.found
 
 
@@ -203,7 +203,9 @@ def test_seeds_too_few_for_an_exact_test(test: str) -> None:
     assert "0.0625" in one.found and one.fix == "6 seeds, or test: paired_t"
     six = study(analysis={"test": test}, seeds=[*FIVE, 6])
     assert [one for one in warned("seeds", six) if "supported" in one.found] == []
-    assert [one for one in warned("seeds", few, design=design(few)) if "supported" in one.found] == []  # refused
+    assert [
+        one for one in warned("seeds", few, design=simulate_design(few)) if "supported" in one.found
+    ] == []  # refused
 
 
 def test_few_seeds_come_with_the_rate_that_was_measured() -> None:
@@ -230,7 +232,7 @@ def test_a_pilot_measures_the_correlation_of_arms_and_not_that_of_metrics() -> N
     piloted = study(**BOTH, assume={"metrics": {name: {"sd": 0.02} for name in NOISE}})
     believed = assumed(piloted)
     measured = [one.model_copy(update={"source": "pilot 'p', 3 seeds x 2 arms"}) for one in believed.metrics]
-    planned = design(piloted, n_sims=200, beliefs=believed.model_copy(update={"metrics": tuple(measured)}))
+    planned = simulate_design(piloted, n_sims=200, beliefs=believed.model_copy(update={"metrics": tuple(measured)}))
     [one] = warned("correlation", piloted, design=planned)
     assert "correlation 0 of the noise of val/loss and val/accuracy" in one.found
 
@@ -240,7 +242,7 @@ def test_check_design_and_register_print_the_same_and_no_lock_holds_it(
     house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(characteristics, "design", partial(design, n_sims=20))
+    monkeypatch.setattr(characteristics, "simulate_design", partial(simulate_design, n_sims=20))
     path, said, plain = house.write(assume={"metrics": {"val/loss": {"sd": 0.01}}}), {}, {}
     for verb in ("check", "design", "register"):
         if verb != "register":

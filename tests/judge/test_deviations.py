@@ -17,8 +17,8 @@ import ablate
 import ablate as api
 from ablate.judge.overview import studies_of
 from ablate.reporting.document import compose
-from ablate.reporting.html import first_screen, render
-from ablate.reporting.latex.paper import results
+from ablate.reporting.html import first_screen, render_html
+from ablate.reporting.latex.paper import results_in_prose
 from ablate.reporting.summaries.proof import describe_decision
 from prereg.registry.ledger import Ledger
 
@@ -109,7 +109,7 @@ def contrast(one: str, two: str) -> float:
 def test_the_colour_of_deviations_is_its_own_and_can_be_seen(scheme: int) -> None:
     """Light and dark: text on the tint at least 4.5 to 1, the edge beside tint and ground at least 3 to 1."""
     document = compose(told("deviating"))
-    page = render(told("deviating"))
+    page = render_html(told("deviating"))
     names = ("ink", "ground", "tint-deviations", "edge-deviations")
     colours = {name: re.findall(rf"--{name}: (#[0-9a-f]+);", page)[scheme] for name in names}
     edges = re.findall(r"--edge-\w+: (#[0-9a-f]+);", page)
@@ -122,7 +122,7 @@ def test_the_colour_of_deviations_is_its_own_and_can_be_seen(scheme: int) -> Non
 
 
 def test_a_paper_names_deviations_with_the_verdict() -> None:
-    first = next(results(told("deviating")))
+    first = next(results_in_prose(told("deviating")))
     assert first.startswith(
         "Decided with 1 deviation by the registered rule: adopt layernorm. Deviation from 'no run was resumed': "
     )

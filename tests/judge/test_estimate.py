@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paired_tests import estimate, p_against, prepare
 from scipy import stats
 
-from ablate.judge.stats.kinds import kind_of
+from ablate.judge.stats.kinds import class_of_test
 from ablate.judge.stats.tests import (
     COUNTED_PAIRS,
     RESAMPLES,
@@ -157,7 +157,7 @@ def test_sign_flip_enumerates_every_sign_vector() -> None:
 def test_sign_flip_beyond_enumeration_draws_and_never_gives_zero() -> None:
     n = COUNTED_PAIRS + 1
     found = estimate(np.linspace(1.0, 2.0, n), "sign_flip", alpha=0.05, rng_seed=1)
-    assert found.p == pytest.approx(kind_of("sign_flip").floor(n)) == 2 / 10_000
+    assert found.p == pytest.approx(class_of_test("sign_flip").floor(n)) == 2 / 10_000
     assert any("random sign vectors" in note and "third digit" in note for note in found.notes)
 
 
@@ -227,7 +227,7 @@ def test_bootstrap_t_needs_no_draws_up_to_ten_pairs_and_its_draws_near_that_enum
 def test_bootstrap_t_drops_resamples_without_spread_and_can_reject_at_three() -> None:
     # Counting them as extreme would keep p at 3/27 and above: the test would never reject at n = 3.
     found = estimate(np.array([10.0, 10.1, 10.3]), "bootstrap_t", alpha=0.05, rng_seed=1)
-    assert found.p == pytest.approx(1 / 25) == pytest.approx(kind_of("bootstrap_t").floor(3))
+    assert found.p == pytest.approx(1 / 25) == pytest.approx(class_of_test("bootstrap_t").floor(3))
     assert any("3 without spread dropped" in note for note in found.notes)
 
 
@@ -255,7 +255,7 @@ def test_smallest_attainable_p_of_the_exact_tests() -> None:
     for n, floor in ((3, 0.25), (5, 0.0625), (6, 0.03125), (8, 0.0078125), (10, 0.001953125)):
         extreme = np.arange(1.0, n + 1)
         for method in ("sign_flip", "wilcoxon"):
-            assert kind_of(method).floor(n) == floor
+            assert class_of_test(method).floor(n) == floor
             assert estimate(extreme, method, alpha=0.05, rng_seed=1).p == pytest.approx(floor)
 
 
@@ -263,7 +263,7 @@ def test_the_floor_of_the_bootstrap_is_reached() -> None:
     for n in (2, 3, 4, 5, 6, 7):
         extreme = 1e6 + np.arange(n) * 1.37 ** np.arange(n)
         assert estimate(extreme, "bootstrap_t", alpha=0.05, rng_seed=1).p == pytest.approx(
-            kind_of("bootstrap_t").floor(n)
+            class_of_test("bootstrap_t").floor(n)
         )
 
 

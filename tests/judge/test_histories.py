@@ -50,7 +50,7 @@ from histories import (
     write_into_another,
 )
 
-from ablate.verification.verify import verify
+from ablate.verification.verify import verify_target
 from prereg.errors import StudyError
 
 __all__ = ["in_this_process"]
@@ -101,7 +101,7 @@ LEAST: dict[Attack, str] = {
 def found_in(history: History) -> dict[str, str]:
     """What a reader of the repository learns, first from `ablate verify` and then from `ablate decide`."""
     found = {}
-    seen = verify(history.root.study(history.registration.study.study), history.root.path)
+    seen = verify_target(history.root.study(history.registration.study.study), history.root.path)
     if not seen.intact:
         found[FAULT] = "; ".join(fault for item in seen.items for fault in item.faults)
     try:
@@ -128,7 +128,7 @@ def require_believed(path: Path, number: int) -> None:
         "inconclusive",
         "decided_with_deviations" if deviates else "decided",
     ), number
-    seen = verify(history.root.study("own"), history.root.path)
+    seen = verify_target(history.root.study("own"), history.root.path)
     assert seen.intact, (number, [item for item in seen.items if item.faults])
 
 

@@ -15,9 +15,9 @@ from ablate.cli import app
 from ablate.judge.audit.sensitivity import arms_that_lost, lost_pairs
 from ablate.judge.decide import decide
 from ablate.judge.design.assumptions import assumed
-from ablate.judge.design.characteristics import design
-from ablate.judge.design.scenarios import Drawn, TrueEffects, draw
-from ablate.judge.design.simulate import Scenario, judge_drawn, simulate
+from ablate.judge.design.characteristics import simulate_design
+from ablate.judge.design.scenarios import Drawn, TrueEffects, draw_studies
+from ablate.judge.design.simulate import SimulatedScenario, judge_drawn, simulate
 from ablate.judge.judge import (
     OUTCOME,
     ends_of,
@@ -85,7 +85,9 @@ def test_three_of_five_diverged_runs_and_tiny_noise_adopt_nothing_and_check_says
     assert shown.exit_code == 0
     assert "once a run of layernorm has diverged, 'adopt layernorm' can no longer be given" in text
     assert "inconclusive with fewer than 3 of 5 left" in text
-    assert "once a run of layernorm has diverged, 'adopt layernorm'" in " ".join(design(study, n_sims=20).notes)
+    assert "once a run of layernorm has diverged, 'adopt layernorm'" in " ".join(
+        simulate_design(study, n_sims=20).notes
+    )
 
 
 @pytest.mark.slow
@@ -230,7 +232,7 @@ def test_a_rule_with_too_many_cases_gets_a_general_sentence() -> None:
 def test_simulated_studies_are_ruled_as_real_ones() -> None:
     study = small_study(decision=[line.model_dump() for line in load_study(EMBNORM).study.decision], tie_breakers=[])
     truth = TrueEffects("t", {"gain_ln": -0.03, "gain_rms": -0.01, "harm_ln": 0.0, "harm_rms": 0.0}, divergence=0.12)
-    drawn = draw(study, truth, assumed(study), n_sims=12, n_seeds=5, rng=np.random.default_rng(4))
+    drawn = draw_studies(study, truth, assumed(study), n_sims=12, n_seeds=5, rng=np.random.default_rng(4))
     assert drawn.lost is not None
     ended = judge_drawn(study, drawn)
     codes, ruled = ended.codes, ended.ruled
@@ -277,7 +279,7 @@ def test_the_possible_outcomes_over_rows_are_those_of_one_study(analysis: dict[s
 
 def unlucky(
     monkeypatch: pytest.MonkeyPatch, study: Study, *, who: str, correlation: float, n_sims: int
-) -> tuple[Scenario, float]:
+) -> tuple[SimulatedScenario, float]:
     """Studies without any effect, in which the runs with the worst noise of their own diverge.
 
     `who` diverges: either arm, layernorm alone, or layernorm alone against a baseline without noise. The number is the

@@ -10,7 +10,7 @@ from evidence_factory import make_evidence, one_claim, small_study
 from scipy import stats
 
 from ablate.judge.decide import decide
-from ablate.judge.design.characteristics import design
+from ablate.judge.design.characteristics import simulate_design
 from ablate.judge.design.retrospective import Retrospective, look_back, selection
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.stats import t_power
@@ -22,7 +22,7 @@ from prereg.study.spec import Study
 
 def hindsight(study: Study, **made: object) -> tuple[dict[str, Retrospective], ReportContext]:
     registration, evidence = make_evidence(study, **made)  # type: ignore[arg-type]
-    registration = registration.model_copy(update={"design": design(study, n_sims=20).model_dump(mode="json")})
+    registration = registration.model_copy(update={"design": simulate_design(study, n_sims=20).model_dump(mode="json")})
     decision = decide(registration, evidence)
     told = ReportContext(
         decision, registration, evidence, ledger_head="0" * 64, generated_at="2026-05-04T14:00:00+00:00"
@@ -60,7 +60,7 @@ def test_selection_of_an_enormous_effect_is_none_and_there_at_once(size_sd: floa
 def test_selection_vanishes_where_power_is_high() -> None:
     found = selection(4.0, 8, 0.05)
     assert found.power > 0.999 and found.exaggeration == pytest.approx(1.0, abs=1e-3) and found.wrong_sign < 1e-12
-    assert selection(1.0, 6, 0.05).power == pytest.approx(t_power.power("either", 1.0, 6, 0.05))
+    assert selection(1.0, 6, 0.05).power == pytest.approx(t_power.t_test_power("either", 1.0, 6, 0.05))
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_power_and_seeds_are_stated_at_the_effect_of_the_design() -> None:
     found, _ = hindsight(study, sd=0.03, rho=0.0, seed=3)
     one = found["h"]
     assert one.effect == 0.015
-    assert one.power == pytest.approx(t_power.power("margin", 0.005 / one.sd, 5, 0.05))
+    assert one.power == pytest.approx(t_power.t_test_power("margin", 0.005 / one.sd, 5, 0.05))
     assert one.detectable == pytest.approx(0.01 + t_power.detectable("margin", 5, 0.05) * one.sd)
 
 
@@ -144,7 +144,7 @@ def test_a_sequential_study_is_looked_back_at_from_its_look_and_planned_by_its_m
         assume={"metrics": {"val/loss": {"sd": 0.01, "correlation": 0.5}}},
     )
     registration, evidence = make_evidence(study, effects={"layernorm": -0.2})
-    registration = registration.model_copy(update={"design": design(study, n_sims=20).model_dump(mode="json")})
+    registration = registration.model_copy(update={"design": simulate_design(study, n_sims=20).model_dump(mode="json")})
     findings = judge_hypotheses(study, {"val/loss": evidence.final("val/loss")}, look=looks_of(study)[0])
     one = look_back(registration, findings)[0]
     # What is open at the end says the seeds of one test without looks; what was found says none.

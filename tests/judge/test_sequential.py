@@ -12,7 +12,7 @@ from paired_tests import OneStudy, judge_families, single, weigh
 from scipy import integrate, special, stats
 from sentences import sentence_of
 
-from ablate.judge.design.characteristics import design
+from ablate.judge.design.characteristics import simulate_design
 from ablate.judge.design.scenarios import Drawn
 from ablate.judge.design.simulate import judge_drawn
 from ablate.judge.findings import judge_hypotheses
@@ -206,13 +206,13 @@ def test_simulated_studies_stop_where_the_judge_of_real_ones_stops(stopping: obj
 
 def test_a_design_says_where_the_study_would_end_and_what_an_e_process_cannot_reach() -> None:
     belief = {"metrics": {"val/loss": {"sd": 0.01, "correlation": 0.5}}}
-    found = design(planned(assume=belief), n_sims=400)
+    found = simulate_design(planned(assume=belief), n_sims=400)
     null = found.scenarios[0]
     assert null.mean_seeds is not None and 5 < null.mean_seeds < 9 and len(null.stops) == 3
     assert sum(chance.share for chance in null.stops) == pytest.approx(1.0)
     assert any("the study ends" in note and "at 3 seeds" in note for note in found.notes)
-    assert design(one_claim(assume=belief), n_sims=400).scenarios[0].stops == ()
-    few = design(planned({"evidence": "e_process", "max_seeds": 3}, seeds=3, assume=belief), n_sims=50)
+    assert simulate_design(one_claim(assume=belief), n_sims=400).scenarios[0].stops == ()
+    few = simulate_design(planned({"evidence": "e_process", "max_seeds": 3}, seeds=3, assume=belief), n_sims=50)
     assert not few.hypotheses[0].can_be_supported and few.hypotheses[0].attainable_support == pytest.approx(1 / 7)
     assert "give 4 seeds" in few.remedy
 

@@ -29,7 +29,7 @@ def test_power_is_that_of_the_noncentral_t(n: int, size_sd: float, alpha: float)
     }
     for kind, power in expected.items():
         if not isnan(power):  # scipy's nct has no value far in its tails
-            assert t_power.power(kind, size_sd, n, alpha) == pytest.approx(power, abs=1e-8), kind  # type: ignore[arg-type]  # keys are kinds
+            assert t_power.t_test_power(kind, size_sd, n, alpha) == pytest.approx(power, abs=1e-8), kind  # type: ignore[arg-type]  # keys are kinds
 
 
 @pytest.mark.parametrize("size_sd", [1e3, 1e6, 1e12])
@@ -56,7 +56,7 @@ def test_power_of_an_equivalence_is_its_integral_over_the_sample_sd(n: int, marg
         return density * float(special.erf((shift - critical * s) / sqrt(2.0)))
 
     expected = integrate.quad(integrand, 0.0, shift / critical, epsabs=1e-13, epsrel=1e-11, limit=500)[0]
-    assert t_power.power("equivalence", margin_sd, n, 0.05) == pytest.approx(expected, abs=1e-8)
+    assert t_power.t_test_power("equivalence", margin_sd, n, 0.05) == pytest.approx(expected, abs=1e-8)
 
 
 @pytest.mark.parametrize("df", [1, 2, 5.5, 19, 200, 1999])
@@ -68,9 +68,11 @@ def test_the_quantile_of_t_is_scipys(df: float, tail: float) -> None:
 def test_the_size_that_reaches_a_power_and_the_seeds_for_it_invert_the_power() -> None:
     for kind in ("towards", "either", "margin", "equivalence"):
         size = t_power.detectable(kind, 8, 0.05)  # type: ignore[arg-type]  # a kind
-        assert t_power.power(kind, size, 8, 0.05) == pytest.approx(0.8, abs=1e-7)  # type: ignore[arg-type]  # a kind
+        assert t_power.t_test_power(kind, size, 8, 0.05) == pytest.approx(0.8, abs=1e-7)  # type: ignore[arg-type]  # a kind
     n = t_power.seeds_for("towards", 0.6, 0.05, 0.8)
-    assert n is not None and t_power.power("towards", 0.6, n, 0.05) >= 0.8 > t_power.power("towards", 0.6, n - 1, 0.05)
+    assert n is not None and t_power.t_test_power("towards", 0.6, n, 0.05) >= 0.8 > t_power.t_test_power(
+        "towards", 0.6, n - 1, 0.05
+    )
 
 
 FUNCTIONS: dict[str, Callable[[float], float]] = {

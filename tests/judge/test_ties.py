@@ -11,7 +11,7 @@ from evidence_factory import LEVELS, make_evidence, small_study
 from ablate.judge.decide import decide
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.scenarios import TrueEffects
-from ablate.judge.design.simulate import Scenario, harmful_verdicts, simulate
+from ablate.judge.design.simulate import SimulatedScenario, harmful_verdicts, simulate
 from ablate.judge.judge import OUTCOME, judge_rows
 from prereg.study.spec import Study
 
@@ -108,7 +108,7 @@ def simulated(
     claims = {"gain": GAIN | {"smallest": margin}, "same": SAME | {"smallest": margin}, **breaking("1", "1")}
     study = tied(when, "1", "1", seeds=list(range(1, n + 1)), hypotheses=claims, assume={"metrics": noise})
     effects = dict(zip(study.hypotheses, (loss, loss, accuracy, -accuracy, speed, -speed), strict=True))
-    found: Scenario = simulate(study, TrueEffects("", effects), assumed(study), n_sims=40_000, seed=[n])
+    found: SimulatedScenario = simulate(study, TrueEffects("", effects), assumed(study), n_sims=40_000, seed=[n])
     return {one.of: (one.share, one.error) for one in found.verdicts}
 
 

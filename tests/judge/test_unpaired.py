@@ -21,7 +21,7 @@ from statsmodels.stats.multitest import multipletests
 from study_samples import unpaired
 
 from ablate.judge.decide import decide
-from ablate.judge.design.characteristics import design
+from ablate.judge.design.characteristics import simulate_design
 from ablate.judge.design.scenarios import TrueEffects
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.judge import OUTCOME, judge_rows
@@ -451,7 +451,7 @@ def planned(sizes: tuple[int, int], **changes: Any) -> Study:
 def test_power_is_that_of_independent_runs_and_an_assumed_correlation_is_ignored() -> None:
     rng, n_sims = np.random.default_rng(0), 20_000
     for sizes in ((5, 5), (8, 3)):
-        found = design(planned(sizes), n_sims=2_000)
+        found = simulate_design(planned(sizes), n_sims=2_000)
         first, second = (rng.normal(mean, 0.25, (n_sims, size)) for mean, size in zip((-0.5, 0.0), sizes, strict=True))
         p = stats.ttest_ind(first, second, axis=1, equal_var=False).pvalue
         short = stats.ttest_ind(first + 0.5, second, axis=1, equal_var=False, alternative="greater").pvalue
@@ -470,26 +470,26 @@ def test_pairs_find_what_unpaired_runs_miss_where_seeds_are_correlated() -> None
     for correlation in (0.0, 0.5, 0.9):
         assume = {"metrics": {"val/loss": {"sd": 0.25, "correlation": correlation}}}
         paired = one_claim("layernorm lowers val/loss by at least 0.1", 0.1, assume=assume | {"effects": {"h": 0.6}})
-        shares.append(design(paired, n_sims=2_000).hypotheses[0].power)
+        shares.append(simulate_design(paired, n_sims=2_000).hypotheses[0].power)
     assume = {"metrics": {"val/loss": {"sd": 0.25}}, "effects": {"h": 0.6}}
     unpaired_ = planned((5, 5), claim="layernorm lowers val/loss by at least 0.1", smallest=0.1, assume=assume)
-    share = design(unpaired_, n_sims=2_000).hypotheses[0].power
+    share = simulate_design(unpaired_, n_sims=2_000).hypotheses[0].power
     assert share is not None and shares[0] is not None and shares[1] is not None and shares[2] is not None
     assert shares[0] < share < shares[2]
 
 
 def test_lost_runs_are_simulated_with_the_rule_for_the_worst() -> None:
-    found = design(planned((5, 3)), n_sims=1_000)
+    found = simulate_design(planned((5, 3)), n_sims=1_000)
     diverging = [one for one in found.scenarios if one.divergence]
     assert diverging and all(one.inadmissible is not None and one.inadmissible.share > 0 for one in diverging)
 
 
 def test_a_design_draws_unequal_arms_and_only_what_is_planned() -> None:
     from ablate.judge.design.assumptions import assumed
-    from ablate.judge.design.scenarios import draw
+    from ablate.judge.design.scenarios import draw_studies
 
     study = planned((8, 3))
-    drawn = draw(
+    drawn = draw_studies(
         study, TrueEffects("no effect", {"h": 0.0}), assumed(study), n_sims=50, n_seeds=8, rng=np.random.default_rng(0)
     )
     values = drawn.differences["h"].reshape(50, 2, 8)

@@ -85,9 +85,9 @@ from quiet import QUIET
 
 import ablate as api
 from ablate.runner.options import RunOptions
-from ablate.verification.manifest import manifest_bytes
+from ablate.verification.manifest import bundle_manifest_bytes
 from ablate.verification.result import Verification
-from ablate.verification.verify import verify
+from ablate.verification.verify import verify_target
 from prereg.errors import StudyError
 from prereg.registry.canon import sha256_bytes
 
@@ -315,7 +315,7 @@ def decided(house: Holding) -> set[str]:
 def verified(house: Holding) -> set[str]:
     """What has changed by `ablate verify`."""
     try:
-        found = verify(house.study)
+        found = verify_target(house.study)
     except StudyError as error:
         return {type(error).__name__}
     return changed(found)
@@ -339,9 +339,9 @@ def checked(bundle: Holding) -> set[str]:
     lines = bundle.ledger.read_bytes().splitlines()
     with suppress(ValueError, KeyError):  # of a ledger that no longer says its head, the forger can write none
         fields["ledger"] |= {"head": json.loads(lines[-1])["sha256"], "n_entries": len(lines)}
-    place.write_bytes(manifest_bytes(**fields | {"members": members}))
+    place.write_bytes(bundle_manifest_bytes(**fields | {"members": members}))
     # Reports are not drawn again here: that takes seconds, and test_bundle.py does it.
-    return changed(verify(bundle.path, reports_of=lambda *_: {}))
+    return changed(verify_target(bundle.path, reports_of=lambda *_: {}))
 
 
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.name)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_samples import factorial
 
-from ablate.judge.audit.sensitivity import rests_on, spread
+from ablate.judge.audit.sensitivity import rests_on, spread_to_claims
 from ablate.judge.decide import decide
 from ablate.judge.judge import judge_nulls
 from ablate.judge.stats.null_hypotheses import found_nulls
@@ -228,7 +228,7 @@ def test_no_correction_ties_no_neighbours() -> None:
     registration, evidence = make_evidence(study, sd=0.02)
     findings = decide(registration, evidence).findings
     one = Affected(hypotheses={"gain_ln": ("x",)})
-    assert spread(judge_nulls(study, found_nulls(findings)), one) == one
+    assert spread_to_claims(judge_nulls(study, found_nulls(findings)), one) == one
 
 
 @given(

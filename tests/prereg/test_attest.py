@@ -16,7 +16,7 @@ from seal_samples import Authority, allow, git, registered, snapshot, ssh_key
 from ablate import cli
 from ablate.verification.result import Verification
 from ablate.verification.seal import Sealing, attest
-from ablate.verification.verify import verify
+from ablate.verification.verify import verify_target
 from ablate.workspace import HERE, StudyContext, Workspace
 from prereg.errors import RegistrationError, SealError
 from prereg.registry.ledger import Ledger
@@ -55,7 +55,7 @@ def sealed(case: StudyContext, registration: Registration, **asked: object) -> S
 
 
 def verified(case: StudyContext, **trust: Path) -> Verification:
-    return verify(case.path, case.root.path, **trust)
+    return verify_target(case.path, case.root.path, **trust)
 
 
 def check(case: StudyContext, kind: str, **trust: Path) -> SealCheck:

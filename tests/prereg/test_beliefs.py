@@ -11,7 +11,7 @@ from scipy import stats
 
 import ablate as api
 from ablate.judge.design.assumptions import assumed, learned
-from ablate.judge.design.characteristics import design
+from ablate.judge.design.characteristics import simulate_design
 from ablate.records.evidence import Evidence
 from prereg.errors import EvidenceError, SpecError
 from prereg.registry.registration import Registration
@@ -76,7 +76,7 @@ def test_a_pilot_never_tells_who_is_better() -> None:
 
 @pytest.mark.slow
 def test_a_design_from_a_pilot_freezes_what_it_took_and_says_so() -> None:
-    found = design(planned(), n_sims=50, beliefs=learned(planned(), *pilot()))
+    found = simulate_design(planned(), n_sims=50, beliefs=learned(planned(), *pilot()))
     assert len(found.scenarios) > 5 and len(found.beliefs) == 2 and found.seeds_80 is not None
     assert any("30 seeds x 3 arms" in note and "95% interval" in note for note in found.notes)
     assert found.seconds_per_run is not None and found.cost_80_s is not None and "pilot" in found.timed
@@ -84,7 +84,7 @@ def test_a_design_from_a_pilot_freezes_what_it_took_and_says_so() -> None:
 
 def test_a_pilot_gives_a_ceiling_its_level() -> None:
     study = one_claim(seeds=8, on_divergence={"ceiling": 9.0}, analysis={"test": "wilcoxon"}, assume={})
-    found = design(study, n_sims=200, beliefs=learned(study, *pilot()))
+    found = simulate_design(study, n_sims=200, beliefs=learned(study, *pilot()))
     diverging = [one for one in found.scenarios if one.divergence]
     assert len(diverging) == 2
     # One run in ten at nine nats drowns a gain of 0.02.

@@ -17,13 +17,13 @@ from study_samples import PARTS, components_document, of_components
 from ablate.judge.decide import decide
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.scenarios import TrueEffects
-from ablate.judge.design.simulate import Scenario, simulate
+from ablate.judge.design.simulate import SimulatedScenario, simulate
 from ablate.judge.verdict import Decision, Finding
 from ablate.reporting import markdown
 from ablate.reporting.blocks import Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.components import components_section
-from prereg.documents.facts import Facts
+from prereg.documents.facts import StudyFacts
 from prereg.documents.forms import osf
 from prereg.documents.page import sections
 from prereg.errors import RegistrationError, SpecError
@@ -198,7 +198,7 @@ def test_an_amended_design_touches_every_claim() -> None:
 
 
 def test_the_documents_name_the_design_and_the_arms() -> None:
-    facts = Facts(of_components("factorial"))
+    facts = StudyFacts(of_components("factorial"))
     page = sections(facts)
     title = "full factorial 2^3 of 3 parts"
     assert title in page["Arms"]
@@ -224,7 +224,7 @@ def test_the_table_of_parts_has_the_numbers_of_the_findings() -> None:
     heads = [column.name for column in table.columns]
     rows = {row[0]: dict(zip(heads, row, strict=True)) for row in table.rows}
     assert [rows[part]["Outcome"] for part in PARTS] == ["supported", "refuted", "inconclusive"]
-    page = markdown.render(context)
+    page = markdown.render_markdown(context)
     for finding in decision.findings:
         assert rows[finding.hypothesis]["n"] == str(finding.n) == "5"
         shown = rows[finding.hypothesis]["Interval"]
@@ -385,7 +385,7 @@ def test_the_family_of_parts_keeps_its_error(design: str) -> None:
 def power_of(study: Study, effect: float, n_sims: int) -> float:
     """The least chance over parts that a part's claim is supported, all parts having the same effect."""
     effects = {name: (claim.direction or 1) * effect for name, claim in study.claims.items()}
-    scenario: Scenario = simulate(study, TrueEffects("all", effects), assumed(study), n_sims=n_sims, seed=[3])
+    scenario: SimulatedScenario = simulate(study, TrueEffects("all", effects), assumed(study), n_sims=n_sims, seed=[3])
     return min(one.share for one in scenario.supported)
 
 

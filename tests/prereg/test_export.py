@@ -14,7 +14,7 @@ from export_samples import OPTIONS, ROOT, claim_facts, document, draft, hypothes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prereg.documents.facts import Facts, condition_in_words, registered_facts
+from prereg.documents.facts import StudyFacts, condition_in_words, registered_facts
 from prereg.documents.forms import osf
 from prereg.documents.page import markdown
 from prereg.documents.sentences import fields_with_words
@@ -56,7 +56,7 @@ DESIGN = {
 }
 
 
-def told(source: Facts) -> dict[str, str]:
+def told(source: StudyFacts) -> dict[str, str]:
     """Both documents."""
     return {
         "osf": osf(source).markdown(),
@@ -64,12 +64,12 @@ def told(source: Facts) -> dict[str, str]:
     }
 
 
-def in_the_repository() -> list[Facts]:
+def in_the_repository() -> list[StudyFacts]:
     sources = []
     for path in sorted((ROOT / "studies").glob("*.yaml")):
         if path.name.endswith(PUBLISHED_SUFFIX):
             continue
-        sources.append(registered_facts(Root(ROOT), path.stem) or Facts(load_study(path).study))
+        sources.append(registered_facts(Root(ROOT), path.stem) or StudyFacts(load_study(path).study))
     return sources
 
 
@@ -169,7 +169,7 @@ def test_the_form_has_its_fields() -> None:
 
 
 def test_a_draft_leaves_the_reason_for_its_size_to_a_person_and_a_frozen_design_gives_it() -> None:
-    def rationale(source: Facts) -> Any:
+    def rationale(source: StudyFacts) -> Any:
         return next(field for field in osf(source).fields if field.key == "sample_size_rationale")
 
     assert rationale(draft("assumed")).blank
@@ -356,7 +356,7 @@ def test_two_studies_that_differ_in_a_promised_field_are_told_differently(option
     before = told(base)
     for field, changed in changes.items():
         assert base.registration is not None
-        after = told(Facts(changed, base.registration.model_copy(update={"study": changed}), base.entries))
+        after = told(StudyFacts(changed, base.registration.model_copy(update={"study": changed}), base.entries))
         assert after["markdown"] != before["markdown"], field
         assert after["osf"] != before["osf"], field
 
@@ -368,7 +368,7 @@ def test_any_margin_alpha_and_number_of_seeds_can_be_told(smallest: float, alpha
     one = study_from_document(
         document(hypotheses=hypotheses(gain=gain), analysis={"alpha": alpha}, seeds=list(range(seeds)))
     )
-    for text in told(Facts(one)).values():
+    for text in told(StudyFacts(one)).values():
         assert f"{seeds} seeds" in text and "nan" not in text and "e-0" not in text.replace("1e-08", "")
 
 

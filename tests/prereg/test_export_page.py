@@ -15,7 +15,7 @@ import ablate as api
 from ablate.cli import app
 from ablate.runner.options import RunOptions
 from ablate.verification.result import Verification
-from ablate.verification.verify import verify
+from ablate.verification.verify import verify_target
 from prereg.documents.page import keep_page
 from prereg.errors import RegistrationError, StudyFileError
 from prereg.registry.ledger import Ledger
@@ -68,7 +68,7 @@ def test_what_happens_after_registration_leaves_the_page_as_it_is(house: House) 
         enter(Ledger(Root(house.path).ledger), event, {}, study="tiny", registration=registration.sha256, at=AT)
     keep_page(Root(house.path), "tiny")
     assert page_of(house).read_bytes() == before
-    assert item(verify(study)).note == "as the lock says"
+    assert item(verify_target(study)).note == "as the lock says"
 
 
 def test_an_amendment_rewrites_the_page_with_what_differs_and_what_was_known(house: House) -> None:
@@ -79,7 +79,7 @@ def test_an_amendment_rewrites_the_page_with_what_differs_and_what_was_known(hou
     assert "| title | A tiny study | Another title |" in text
     assert "By then no run had been started. Reason given: a better title" in text
     assert f"amending {first.sha256[:12]}" in text.splitlines()[0]
-    assert verify(study).intact
+    assert verify_target(study).intact
 
 
 @pytest.mark.parametrize("verb", ["register", pytest.param("run", marks=pytest.mark.slow)])
@@ -94,10 +94,10 @@ def test_a_crash_before_the_page_is_mended_by_the_next_verb(
         with pytest.raises(KeyboardInterrupt):
             amended(house, study)
     assert page_of(house).read_bytes() == earlier, "the registration has moved on, its page has not"
-    assert "does not say what the lock" in item(verify(study)).faults[0]
+    assert "does not say what the lock" in item(verify_target(study)).faults[0]
     api.register(study) if verb == "register" else api.run(study, RunOptions(slots=1))
     assert b"Another title" in page_of(house).read_bytes()
-    assert verify(study).intact
+    assert verify_target(study).intact
 
 
 def _crash(*_: object) -> None:
@@ -120,16 +120,16 @@ def test_an_edited_page_is_a_fault_a_missing_one_a_note_and_one_of_another_versi
     study = house.write()
     api.register(study, workspace=api.Workspace(clock=at))
     page = page_of(house).read_bytes()
-    assert item(verify(study)).note == "as the lock says"
+    assert item(verify_target(study)).note == "as the lock says"
     page_of(house).write_bytes(page.replace(b"0.05 nats", b"0.04 nats"))
-    assert item(verify(study)).faults and not verify(study).intact
+    assert item(verify_target(study)).faults and not verify_target(study).intact
     page_of(house).write_bytes(page.replace(b"\n", b"\r\n"))
-    assert item(verify(study)).faults
+    assert item(verify_target(study)).faults
     monkeypatch.setattr("prereg.documents.page.version", lambda _: "99")
-    assert verify(study).intact
-    assert item(verify(study)).unchecked == "written by another version"
+    assert verify_target(study).intact
+    assert item(verify_target(study)).unchecked == "written by another version"
     page_of(house).unlink()
-    assert verify(study).intact and "not written yet" in item(verify(study)).unchecked
+    assert verify_target(study).intact and "not written yet" in item(verify_target(study)).unchecked
 
 
 def test_an_accepted_obstacle_stands_on_the_page(house: House) -> None:

@@ -16,13 +16,13 @@ from paired_tests import judge_families, nulls_of_study
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from ablate.judge.audit.sensitivity import spread
+from ablate.judge.audit.sensitivity import spread_to_claims
 from ablate.judge.decide import decide
 from ablate.judge.design.assumptions import assumed
-from ablate.judge.design.characteristics import design
+from ablate.judge.design.characteristics import simulate_design
 from ablate.judge.design.reach import attainable
 from ablate.judge.design.refusal import obstacle
-from ablate.judge.design.scenarios import TrueEffects, draw
+from ablate.judge.design.scenarios import TrueEffects, draw_studies
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.judge import OUTCOME, judge_nulls, judge_p, judge_rows, possible_codes
 from ablate.judge.recompute import recompute
@@ -213,7 +213,7 @@ def test_a_verdict_under_a_gate_shows_its_levels_and_is_recomputed() -> None:
     wrong = [f.model_copy(update={"p_support_adjusted": 0.5 * f.p_support_adjusted}) for f in decision.findings]  # type: ignore[operator]
     assert not all(one.equal for one in recompute(study, wrong).numbers)
     told = ReportContext(decision, registration, evidence, ledger_head="0" * 64, generated_at=AT)
-    text = markdown.render(told)
+    text = markdown.render_markdown(told)
     assert "Gate: support was tested in this order" in text and "Tested at level" in text
 
 
@@ -237,7 +237,7 @@ def test_what_hangs_on_an_amended_hypothesis_through_the_gate_is_exploratory_too
 
     def reached(name: str) -> set[str]:
         judgement = judge_nulls(study, found_nulls(findings))
-        return set(spread(judgement, Affected(hypotheses={name: ("amended",)})).hypotheses)
+        return set(spread_to_claims(judgement, Affected(hypotheses={name: ("amended",)})).hypotheses)
 
     assert reached("gain_ln") == set(study.hypotheses)
     assert reached("harm_ln") == {"harm_ln"}
@@ -269,7 +269,7 @@ def test_a_rule_that_needs_support_errs_in_alpha_and_one_that_misses_a_harm_as_o
     for asked in ("supported", "not refuted"):
         decision = [{"verdict": "adopt", "when": rule.format(asked)}, {"verdict": "inconclusive"}]
         study = gated({"order": ["gain", "harm"]}, hypotheses=two, decision=decision)
-        found[asked] = design(study, n_sims=2_000)
+        found[asked] = simulate_design(study, n_sims=2_000)
     kept, missed = found["supported"], found["not refuted"]
     assert kept.correct == "gate"
     assert kept.false_adoption is not None and missed.false_adoption is not None
@@ -328,7 +328,7 @@ def error_study(gate: dict[str, Any] | None) -> Study:
 def false_supports(study: Study, true: Sequence[str], n_sims: int, seed: int) -> float:
     """Share of studies with any false "supported" among all hypotheses, by the judge of a design."""
     effects = {name: (TRUE if name in true else BORDER)[name] for name in THREE}
-    drawn = draw(
+    drawn = draw_studies(
         study,
         TrueEffects("", effects),
         assumed(study),
@@ -370,7 +370,7 @@ def test_a_design_in_which_a_gate_never_opens_is_refused() -> None:
     study = gated(
         ROLES, analysis={"gate": ROLES, "test": "sign_flip"}, seeds=list(range(1, 7)), decision=ADOPT, assume={}
     )
-    found = obstacle(design(study))
+    found = obstacle(simulate_design(study))
     assert found is not None and "can never be supported" in found.found and "after gate over 4" in found.found
 
 

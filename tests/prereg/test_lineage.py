@@ -12,7 +12,7 @@ from histories import AS_ALWAYS, History, in_this_process
 import ablate as api
 from ablate.notebook.results import Decided
 from ablate.records.gather import gather
-from ablate.verification.verify import verify
+from ablate.verification.verify import verify_target
 from prereg.registry.ledger_entry import SealEntry
 from prereg.registry.register import amend_study
 from prereg.registry.registration import Pins, Registration
@@ -73,7 +73,7 @@ def test_an_amendment_that_touches_nothing_keeps_the_runs_and_the_verdict(study:
         assert [one.p_support for one in found.findings] == [one.p_support for one in first.findings]
         assert study.registration.runs_sha256 == base != study.registration.sha256
     assert seals(study) == made
-    assert verify(study.root.study("own"), study.root.path).intact
+    assert verify_target(study.root.study("own"), study.root.path).intact
 
 
 @pytest.mark.slow

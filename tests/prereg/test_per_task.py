@@ -30,10 +30,10 @@ from ablate.judge.stats.two_way import spread_of, spread_within
 from ablate.judge.verdict import Decision, Finding
 from ablate.records.evidence import Evidence
 from ablate.reporting.context import ReportContext
-from ablate.reporting.markdown import render
+from ablate.reporting.markdown import render_markdown
 from ablate.runner.options import RunOptions
-from ablate.verification.verify import verify
-from prereg.documents.facts import Facts
+from ablate.verification.verify import verify_target
+from prereg.documents.facts import StudyFacts
 from prereg.documents.sentences import say
 from prereg.errors import RuleError, SpecError, StudyFileError
 from prereg.metrics.catalogue import ITEM_METRICS, TASK_METRICS, task_of
@@ -265,17 +265,17 @@ def test_a_macro_claim_over_new_items_has_its_own_interval_within_the_tasks() ->
 def page_of(made: Study, gains: Mapping[str, float]) -> str:
     registration, evidence = case(made, gains)
     decision = decide(registration, evidence)
-    return render(ReportContext(decision, registration, evidence, "0" * 64, "2026-05-04T15:20:11+00:00"))
+    return render_markdown(ReportContext(decision, registration, evidence, "0" * 64, "2026-05-04T15:20:11+00:00"))
 
 
 def test_forms_and_pages_say_a_family_once_with_its_tasks_and_its_correction() -> None:
     made = study(analysis=NEW_ITEMS)
-    said = [f"{one.label} {say('claims.full', made, one)}" for one in Facts(made).claims]
+    said = [f"{one.label} {say('claims.full', made, one)}" for one in StudyFacts(made).claims]
     assert len(said) == 2 and said[1].startswith("no_harm (guardrail): The harness/accuracy is not lower")
     assert said[1].endswith("Claimed of each of 3 tasks, and corrected over them: a-easy, b and c.")
     assert "no_harm (one for each of 3 tasks; guardrail)" in say("families", made)
     assert "of the same tasks, which are strata" in say("estimand", made)
-    rows = {line.when: line.verdict for line in Facts(made).decision}
+    rows = {line.when: line.verdict for line in StudyFacts(made).decision}
     assert rows["macro is supported and every claim of no_harm is supported"] == "adopt"
     assert rows["macro is refuted or some claim of no_harm is refuted"] == "keep"
 
@@ -348,6 +348,6 @@ def test_a_study_per_task_is_designed_registered_run_decided_verified_and_bundle
     assert [one.hypothesis for one in decided.decision.findings][1:] == NO_HARM
     page = decided.markdown_path.read_text()
     assert "no_harm, by task." in page and "| 0.50 |" in page  # chance among two choices
-    assert [item.faults for item in verify(path).items if item.faults] == []
+    assert [item.faults for item in verify_target(path).items if item.faults] == []
     # The bundle is checked as a stranger would, and judged again, before it is left behind.
     assert api.bundle(path, out=house.path / "tiny.ablate.zip").path.is_file()

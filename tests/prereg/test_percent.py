@@ -18,7 +18,7 @@ from sentences import sentence_of
 
 from ablate.judge.decide import decide
 from ablate.judge.design.assumptions import assumed
-from ablate.judge.design.scenarios import TrueEffects, draw
+from ablate.judge.design.scenarios import TrueEffects, draw_studies
 from ablate.judge.design.simulate import judge_drawn
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.judge import OUTCOME
@@ -199,7 +199,7 @@ def rates(claim: str, smallest: str | None, ratio: float, outcome: str, n_sims: 
         assume={"metrics": {"val/loss": {"sd": 0.01, "correlation": 0.5}}, "divergence": 0},
     )
     truth = TrueEffects("", {"h": log(ratio)})
-    drawn = draw(study, truth, assumed(study), n_sims=n_sims, n_seeds=5, rng=np.random.default_rng(2))
+    drawn = draw_studies(study, truth, assumed(study), n_sims=n_sims, n_seeds=5, rng=np.random.default_rng(2))
     return float((judge_drawn(study, drawn).codes == OUTCOME.index(outcome)).mean())
 
 
@@ -226,7 +226,7 @@ def test_a_margin_in_percent_is_said_to_be_of_geometric_means() -> None:
     """With arithmetic means 2% apart and SDs of the logarithm of .02 and .2, "no worse by 2%" of them errs in .073."""
     study = margin("layernorm does_not_worsen val/loss", "2%")
     registration, evidence = make_evidence(study, sd=0.02)
-    text = markdown.render(
+    text = markdown.render_markdown(
         ReportContext(decide(registration, evidence), registration, evidence, "ab" * 32, "2026-05-04T15:20:11+00:00")
     )
     assert "difference of logarithms: a ratio of geometric means over seeds" in text
@@ -240,7 +240,7 @@ def test_methods_name_no_mean_where_the_test_has_none() -> None:
         seeds=8,
     )
     registration, evidence = make_evidence(study, sd=0.02)
-    text = markdown.render(
+    text = markdown.render_markdown(
         ReportContext(decide(registration, evidence), registration, evidence, "ab" * 32, "2026-05-04T15:20:11+00:00")
     )
     assert "geometric" not in text and "pseudomedian of the pairs' log ratios" in text

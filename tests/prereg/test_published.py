@@ -16,7 +16,7 @@ from test_cli import ablate
 import ablate as api
 from ablate.data.batches import Split
 from ablate.gpt.trainer import Trainer
-from ablate.verification.verify import verify
+from ablate.verification.verify import verify_target
 from ablate.workspace import Workspace, published_beside, require_registered
 from prereg.documents.published import load_published, published_schema
 from prereg.errors import EvidenceError, StudyError
@@ -63,7 +63,7 @@ def study_of(house: House) -> Path:
 
 
 def item(house: House, what: str = "reports") -> Any:
-    return next(one for one in verify(study_of(house)).items if one.what == what)
+    return next(one for one in verify_target(study_of(house)).items if one.what == what)
 
 
 def test_a_file_gives_its_figures_its_place_and_its_hash(house: House) -> None:
@@ -227,7 +227,7 @@ def test_reports_that_tell_another_file_are_found_and_told_anew(decided: House) 
     assert not item(decided).faults and "is not in the reports" in item(decided, "published figures").unchecked
     api.report(study_of(decided))
     assert "is the file that they show" in item(decided).note
-    assert verify(study_of(decided)).intact
+    assert verify_target(study_of(decided)).intact
 
 
 def test_a_bundle_takes_it_in_and_its_reports_are_told_again_from_it(decided: House, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from quiet import QUIET
 
 import ablate as api
 from ablate.runner.options import RunOptions
-from ablate.verification.verify import verify
+from ablate.verification.verify import verify_target
 from ablate.workspace import Workspace
 from prereg.errors import LedgerError, RegistrationError, StudyError
 from prereg.registry import register as registering
@@ -531,4 +531,4 @@ def test_a_study_registered_with_the_runs_of_another_says_so_in_ledger_and_repor
     api.decide(follow)
     page = (own_house.path / "reports" / "follow" / "report.md").read_text(encoding="utf-8")
     assert "the same seeds as own (slow and fast, seeds 3), which was sealed by then" in page
-    assert verify(follow).intact
+    assert verify_target(follow).intact

@@ -18,7 +18,7 @@ from export_samples import registered
 from rich.console import Console
 
 from ablate.judge.decide import decide
-from ablate.judge.design.characteristics import Design, design
+from ablate.judge.design.characteristics import Design, simulate_design
 from ablate.judge.design.retrospective import Retrospective, look_back
 from ablate.judge.design.warnings import design_warnings
 from ablate.judge.stats import t_power
@@ -30,7 +30,7 @@ from ablate.reporting.headline import later_study
 from ablate.reporting.summaries.study import design_section, power_section
 from ablate.reporting.terminal import show
 from prereg.documents import page
-from prereg.documents.facts import Facts, unknown_power
+from prereg.documents.facts import StudyFacts, unknown_power
 from prereg.text import MINUS, share
 
 D, SD, SEEDS = 0.01, 0.012, 5
@@ -46,7 +46,7 @@ STUDY = one_claim(
 
 @cache
 def planned() -> Design:
-    return design(STUDY, n_sims=4_000)
+    return simulate_design(STUDY, n_sims=4_000)
 
 
 @cache
@@ -79,7 +79,7 @@ def test_the_smallest_difference_is_that_of_the_claim_in_every_word() -> None:
     assert STUDY.hypotheses["h"].smallest == D
     [one] = planned().hypotheses
     assert one.effect == -2 * D == -looked().effect, "where power is stated is another number, and has another name"
-    texts = [printed(design_section(planned())), markdown.render(told()), page.markdown(source()), *checked()]
+    texts = [printed(design_section(planned())), markdown.render_markdown(told()), page.markdown(source()), *checked()]
     for text in texts:
         for said in re.findall(r"smallest difference[^.;\n]* (0?\.\d+)", text):
             assert float(said) == D, text
@@ -87,7 +87,7 @@ def test_the_smallest_difference_is_that_of_the_claim_in_every_word() -> None:
 
 def test_check_and_design_give_the_power_with_the_effect_where_it_is_stated() -> None:
     [one] = planned().hypotheses
-    exact = t_power.power("margin", D / SD, SEEDS, STUDY.analysis.alpha)
+    exact = t_power.t_test_power("margin", D / SD, SEEDS, STUDY.analysis.alpha)
     assert one.power is not None and one.power_error is not None and abs(one.power - exact) < 4 * one.power_error
     [warning] = checked()
     assert f"a chance of {100 * exact:.2g}% at a true effect of {MINUS}{2 * D:g}, n = {SEEDS} seeds" in warning
@@ -95,14 +95,14 @@ def test_check_and_design_give_the_power_with_the_effect_where_it_is_stated() ->
     text = printed(design_section(planned()))
     assert f"{share(one.power)} (at 0.02)" in text
     # What would happen at D itself: there the claim is at its border.
-    assert t_power.power("margin", 0.0, SEEDS, 0.05) == pytest.approx(0.05, abs=1e-6)
+    assert t_power.t_test_power("margin", 0.0, SEEDS, 0.05) == pytest.approx(0.05, abs=1e-6)
     assert "at its smallest" not in text and "smallest difference that matters" not in text
 
 
 def test_the_page_of_the_registration_and_the_report_repeat_the_numbers_of_the_design() -> None:
     [one] = planned().hypotheses
     assert one.power is not None and one.detectable is not None
-    written, report = page.markdown(source()), markdown.render(told())
+    written, report = page.markdown(source()), markdown.render_markdown(told())
     least = f"{float(f'{one.detectable:.3g}')}"
     at = "at a true difference of 0.02 nats per token"
     row = f"| h | {least} nats per token | {share(one.power)} {at} | {one.seeds_80} |"
@@ -119,13 +119,13 @@ def test_what_is_detectable_counts_from_no_effect_before_and_after_the_data() ->
     assert looked().detectable == pytest.approx(D + beyond * looked().sd)
     # Power there is 80%, by the definition of both.
     assert looked().detectable > D
-    assert t_power.power("margin", (looked().detectable - D) / looked().sd, SEEDS, 0.05) == pytest.approx(0.8)
+    assert t_power.t_test_power("margin", (looked().detectable - D) / looked().sd, SEEDS, 0.05) == pytest.approx(0.8)
 
 
 def test_without_a_scale_it_is_that_many_sds_beyond_the_margin() -> None:
     bare = one_claim(CLAIM, D, seeds=SEEDS)
     beyond = t_power.detectable("margin", SEEDS, 0.05)
-    assert f"{D} + {beyond:.2f} SD of differences" in printed(design_section(design(bare, n_sims=20)))
+    assert f"{D} + {beyond:.2f} SD of differences" in printed(design_section(simulate_design(bare, n_sims=20)))
 
 
 def test_seeds_that_would_do_come_with_the_effect_at_which_they_do() -> None:
@@ -135,14 +135,14 @@ def test_seeds_that_would_do_come_with_the_effect_at_which_they_do() -> None:
     assert n == SEEDS + one.more_seeds
     said = later_study(told().decision, told().registration)
     assert f"{n} of them have power 80% at a true effect of 0.02 nats/token" in said
-    report = markdown.render(told())
+    report = markdown.render_markdown(told())
     assert f"({n} in all) for power 80% at a true effect of 0.02 nats/token" in report
     [row] = csv.DictReader(io.StringIO(csv_files(told())["plan.csv"].decode()))
     assert (float(row["power"]), float(row["effect"])) == (one.power, one.effect)
     assert "power 80% at the smallest difference" not in report
 
 
-def source() -> Facts:
+def source() -> StudyFacts:
     return replace(registered("plain", design=planned().model_dump(mode="json")), study=STUDY)
 
 
@@ -153,7 +153,7 @@ def checked() -> list[str]:
 def test_that_power_is_unknown_is_said_where_nothing_is_assumed() -> None:
     bare = one_claim(CLAIM, D, seeds=SEEDS)
     registration, _ = make_evidence(bare)
-    without = registration.model_copy(update={"design": design(bare, n_sims=20).model_dump(mode="json")})
+    without = registration.model_copy(update={"design": simulate_design(bare, n_sims=20).model_dump(mode="json")})
     assert unknown_power(without).startswith("the power of h is unknown: nothing is assumed of the noise")
     assert unknown_power(told().registration) == ""
-    assert "power of h: unknown, because nothing is assumed" in printed(power_section(design(bare, n_sims=20)))
+    assert "power of h: unknown, because nothing is assumed" in printed(power_section(simulate_design(bare, n_sims=20)))

@@ -19,7 +19,7 @@ from study_samples import over
 
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.reach import sd_difference
-from ablate.judge.design.scenarios import TrueEffects, draw
+from ablate.judge.design.scenarios import TrueEffects, draw_studies
 from ablate.judge.design.simulate import harmful_verdicts, judge_drawn
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.judge import OUTCOME
@@ -188,7 +188,7 @@ def test_the_noise_of_a_slope_is_that_of_its_weights() -> None:
     study = designed({"h": {"claim": "trend(log2 rate) lowers val/loss", "smallest": 0.01}})
     expected = 0.01 * sqrt(0.5) * sqrt(12 / (4 * (4**2 - 1)))  # as docs/designs.md has it
     assert sd_difference(study, "h", assumed(study)) == pytest.approx(expected)
-    drawn = draw(
+    drawn = draw_studies(
         study,
         TrueEffects("", {"h": -0.02}),
         assumed(study),
@@ -217,7 +217,7 @@ def error(case: tuple[str, float, float, str], n_sims: int, test: str = "paired_
         {"h": {"claim": claim, "smallest": smallest}}, analysis={"test": test}, seeds=list(range(1, n + 1))
     )
     rng = np.random.default_rng(3)
-    drawn = draw(study, TrueEffects("", {"h": effect}), assumed(study), n_sims=n_sims, n_seeds=n, rng=rng)
+    drawn = draw_studies(study, TrueEffects("", {"h": effect}), assumed(study), n_sims=n_sims, n_seeds=n, rng=rng)
     return float((judge_drawn(study, drawn).codes == OUTCOME.index(outcome)).mean())
 
 

@@ -22,7 +22,7 @@ from ablate.judge.design.choice import GAPS, worst_choice
 from ablate.judge.findings import judge_hypotheses
 from ablate.records.evidence import Evidence
 from ablate.runner.options import RunOptions
-from ablate.verification.verify import verify
+from ablate.verification.verify import verify_target
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
@@ -80,7 +80,7 @@ def test_an_untuned_contrast_has_the_wrong_sign_and_the_tuned_one_the_right_one(
         assert given == rate and f"lr set to {rate} (chosen by the pilot)" in methods
     tuned = [entry for entry in Ledger(Root(house.path).ledger).entries() if entry.event == "tuned"]
     assert [entry.chosen for entry in tuned] == [{"sgd": {"lr": 0.3}, "adamw": {"lr": 0.01}}]
-    assert verify(study_path(house)).intact
+    assert verify_target(study_path(house)).intact
 
 
 @pytest.mark.slow

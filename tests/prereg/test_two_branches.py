@@ -18,7 +18,7 @@ from test_cli import ablate
 import ablate as api
 from ablate import deciding
 from ablate.verification.result import Verification
-from ablate.verification.verify import verify
+from ablate.verification.verify import verify_target
 from ablate.workspace import Workspace, require_registered
 from prereg.errors import LedgerError, RegistrationError
 from prereg.registry.ledger import Ledger
@@ -71,7 +71,7 @@ class Repository:
         return decision.verdict or decision.status
 
     def verified(self, name: str) -> Verification:
-        return verify(self.path(name))
+        return verify_target(self.path(name))
 
     def faults(self, name: str) -> list[str]:
         return [fault for item in self.verified(name).items for fault in item.faults]
@@ -109,14 +109,14 @@ def test_both_studies_keep_their_verdicts_after_a_merge(repository: Repository) 
     repository.git("merge", "-q", "--no-edit", "other")
     names = ("first", "mine", "theirs")
     assert [repository.faults(name) for name in names] == [[], [], []]
-    judged = {item.study: item.note for item in verify(given=repository.folder).items if "judged" in item.what}
+    judged = {item.study: item.note for item in verify_target(given=repository.folder).items if "judged" in item.what}
     assert judged == dict.fromkeys(names, "take fast; the same bytes")
     assert [repository.decide(name) for name in names] == ["take fast"] * 3
     repository.house.register(own_document(study="later"))  # the first entry after the merge joins the branches
     (joined,) = [entry for entry in repository.ledger.entries() if entry.joins]
     assert joined.study == "later"
     assert [repository.faults(name) for name in names] == [[], [], []]
-    assert verify(repository.path("later"), repository.folder).intact
+    assert verify_target(repository.path("later"), repository.folder).intact
     chain = repository.verified("mine").items[0]
     assert chain.note.endswith("entries of branches that were merged (1 joined)")
 
@@ -136,7 +136,7 @@ def test_a_bundle_of_a_study_that_began_with_the_merge_holds_in_a_fresh_place(
     fresh = tmp_path / "elsewhere" / "theirs.ablate.zip"
     fresh.parent.mkdir()
     shutil.copy(bundled.path, fresh)
-    checked = verify(fresh, fresh.parent)
+    checked = verify_target(fresh, fresh.parent)
     assert checked.intact, [item.faults for item in checked.items]
     (chain,) = [item for item in checked.unchecked if item.what == "entries of other studies"]
     assert "withheld but for links" in chain.unchecked
@@ -244,7 +244,7 @@ def test_what_cannot_be_compared_with_git_is_said(repository: Repository, tmp_pa
     assert ledger_history(repository.root).not_compared == ""
     shallow = tmp_path / "shallow"
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{repository.folder}", str(shallow))
-    item = next(item for item in verify(shallow / "studies" / "mine.yaml").unchecked)
+    item = next(item for item in verify_target(shallow / "studies" / "mine.yaml").unchecked)
     assert (item.what, item.unchecked) == ("history of the ledger", "this clone is shallow")
     assert item.fix == "git fetch --unshallow"
     assert ledger_history(Root(shallow)).taken_back == ()
@@ -335,7 +335,7 @@ def test_a_study_that_was_removed_with_every_trace_but_git_s_is_named(repository
     shutil.rmtree(repository.root.report("mine"))
     assert any(
         fault.startswith("taken back: decided of 'mine'")
-        for item in verify(given=repository.folder).items
+        for item in verify_target(given=repository.folder).items
         for fault in item.faults
         if item.study == "mine"
     )

@@ -33,7 +33,7 @@ from ablate.records.store import ItemScore, RunFolder
 from ablate.reporting.context import ReportContext
 from ablate.runner.options import RunOptions
 from ablate.running import Imported
-from ablate.verification.verify import verify
+from ablate.verification.verify import verify_target
 from prereg.errors import EvidenceError, RegistrationError
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.ledger import Ledger
@@ -156,7 +156,7 @@ def test_run_folders_of_the_same_lock_keep_their_seals_and_count(here: OwnHouse,
     assert (elsewhere.passed, elsewhere.severity) == (False, "deviation")
     assert elsewhere.found.startswith("6 of 6 runs were made elsewhere and imported: slow seed 1; ")
     assert NOTE in elsewhere.found and "their maker's word" in elsewhere.found
-    assert verify(here.study).intact
+    assert verify_target(here.study).intact
 
 
 def test_scores_of_items_come_along_and_are_checked(here: OwnHouse, cluster: Path) -> None:

@@ -18,7 +18,7 @@ from ablate.records.rows import Row
 from ablate.records.store import ItemScore, RunFolder
 from ablate.runner.logbook import Logbook
 from ablate.runner.progress import Tally
-from ablate.verification.verify import verify
+from ablate.verification.verify import verify_target
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
@@ -93,7 +93,7 @@ def test_items_go_from_the_runs_folder_into_the_verdict(sealed: tuple[Root, Regi
     entry = next(e for e in Ledger(root.ledger).entries() if e.event == "sealed")
     folder = folder_of(root, registration, str(entry.variant), int(str(entry.seed)))
     assert entry.items_sha256 == sha256_bytes(folder.items_path.read_bytes())
-    assert verify(root.studies / "small.yaml", root.path).intact
+    assert verify_target(root.studies / "small.yaml", root.path).intact
 
 
 @pytest.mark.parametrize("spoil", ["changed", "gone", "swapped"])
@@ -114,7 +114,7 @@ def test_items_that_are_not_the_sealed_ones_are_no_evidence_and_verify_names_the
     assert found.missing == (("none", 1),) and len(found.broken) == 1 and "items.parquet" in found.broken[0]
     decision = decide(registration, found)
     assert (decision.status, decision.findings) == ("inadmissible", ())
-    faults = [fault for item in verify(root.studies / "small.yaml", root.path).items for fault in item.faults]
+    faults = [fault for item in verify_target(root.studies / "small.yaml", root.path).items for fault in item.faults]
     assert len(faults) == 1 and "items.parquet is not what the ledger sealed" in faults[0]
 
 

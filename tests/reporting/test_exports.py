@@ -82,7 +82,7 @@ def test_every_panel_is_drawn_in_three_forms_in_black_on_white() -> None:
     panels = [panel for one in document.figures for panel in one.panels]
     assert [one.panel for one in found] == panels and len({one.stem for one in found}) == len(found)
     pair = next(one.panel for one in found if one.stem == "pairs-1")
-    pdf, svg, png = (figures.draw(pair, form) for form in figures.FORMS)
+    pdf, svg, png = (figures.draw_panel(pair, form) for form in figures.FORMS)
     assert pdf.startswith(b"%PDF-") and b"layernorm lowers val/loss, n = 5" in svg and b'fill="white"' in svg
     width, _ = struct.unpack(">II", png[16:24])
     assert width == pytest.approx(300 * figures.PRINTED_SCALE, abs=2)

@@ -120,7 +120,7 @@ def test_a_sentence_never_says_more_than_its_interval(claim: str) -> None:
 
 def test_a_finding_has_one_interval_in_sentence_table_figure_and_terminal() -> None:
     whole = told()
-    page = markdown.render(whole)
+    page = markdown.render_markdown(whole)
     views = views_of(whole.decision.findings, whole.study)
     for view in views:
         bounds = view.bounds

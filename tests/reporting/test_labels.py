@@ -24,9 +24,9 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.document import compose, decision_document
 from ablate.reporting.exports.files import export_files
 from ablate.reporting.exports.index import effects_table
-from ablate.reporting.html import page as html_page
+from ablate.reporting.html import html_page
 from ablate.reporting.latex.paper import paper
-from ablate.reporting.markdown import page as markdown_page
+from ablate.reporting.markdown import markdown_page
 from ablate.reporting.summaries.run import early_look_section
 from ablate.reporting.summaries.study import study_section
 from ablate.reporting.terminal import show_document
@@ -63,7 +63,7 @@ def headings(context: ReportContext) -> Iterator[str]:
             yield from (block.name, block.caption, *block.characters)
             for panel in block.panels:
                 yield from (panel.title, panel.words)
-                yield from re.findall(r"<text[^>]*>([^<]+)<", charts.draw(panel.make))
+                yield from re.findall(r"<text[^>]*>([^<]+)<", charts.draw_chart(panel.make))
         elif isinstance(block, Table):
             yield from (block.caption, *(column.name for column in block.columns))
             yield from (row[0] for row in block.rows)

@@ -21,9 +21,9 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.document import compose
 from ablate.reporting.exports import figures
 from ablate.reporting.latex import references
-from ablate.reporting.latex.paper import Paper, methods, paper, results, standalone
+from ablate.reporting.latex.paper import Paper, methods, paper, results_in_prose, standalone
 from ablate.reporting.latex.references import CITED, WORKS, bibtex, keys_in
-from ablate.reporting.latex.render import Style, block, paragraphs, sections
+from ablate.reporting.latex.render import Style, block, latex_paragraphs, latex_sections
 from ablate.reporting.view import FindingView
 from prereg.escape import latex
 from prereg.study.spec import study_from_document
@@ -66,7 +66,7 @@ def write(made: Paper, folder: Path) -> None:
     for name, text in made.texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     for one in made.drawings:
-        (folder / f"figures/{one.stem}.pdf").write_bytes(figures.draw(one.panel, "pdf"))
+        (folder / f"figures/{one.stem}.pdf").write_bytes(figures.draw_panel(one.panel, "pdf"))
     parts = [name.removesuffix(".tex") for name in made.texts if name.endswith(".tex")]
     taken = "\n".join(rf"\input{{{name}}}" for name in parts if name not in ("report", "preamble"))
     whole = "\\documentclass{article}\\input{preamble}\\begin{document}\n" + taken + "\n\\end{document}\n"
@@ -97,7 +97,7 @@ def test_the_page_and_every_part_compile_without_a_warning(kind: str, tmp_path: 
 def test_any_text_of_a_study_compiles_in_every_place(tmp_path: Path) -> None:
     style = Style(frozenset({"val/loss", "gain_ln"}), 455.0)
     table = Table(ODD, columns(ODD, "n:"), (("[x] " + ODD, "1"), ("*", "2"), ("a" * 300, "3")), ODD, frozenset({1}))
-    body = sections([Section("x", ODD, (Paragraph(ODD), Paragraph(ODD, "warning"), table))], style, {})
+    body = latex_sections([Section("x", ODD, (Paragraph(ODD), Paragraph(ODD, "warning"), table))], style, {})
     names = [chr(code) for code in range(0x20, 0x2600) if chr(code).isprintable()]
     body += "\n\n" + block(Paragraph(" ".join(names)), style, {})
     (tmp_path / "page.tex").write_text(standalone(style.text(ODD), "", body, head=_preamble()), encoding="utf-8")
@@ -120,7 +120,7 @@ def test_the_parts_of_a_study_are_as_they_were_read() -> None:
 
 def test_the_results_say_the_numbers_of_the_verdict() -> None:
     context = told()
-    verdict, *families = results(context)
+    verdict, *families = results_in_prose(context)
     assert verdict.startswith("Decided by the registered rule: adopt layernorm.")
     roles = list(dict.fromkeys(finding.role for finding in context.decision.findings))
     by_role = dict(zip(roles, families, strict=True))
@@ -141,9 +141,9 @@ def test_the_results_say_the_numbers_of_the_verdict() -> None:
 
 
 def test_results_that_are_not_to_be_used_say_so_and_missing_ones_show_none() -> None:
-    assert any(text.startswith("Not to be used") for text in results(told("inadmissible")))
+    assert any(text.startswith("Not to be used") for text in results_in_prose(told("inadmissible")))
     hidden = written(told("incomplete"))
-    assert [*results(told("incomplete"))][-1].startswith("Nothing that separates the arms is shown")
+    assert [*results_in_prose(told("incomplete"))][-1].startswith("Nothing that separates the arms is shown")
     assert "table-findings.tex" not in hidden.texts and "table-arms.tex" in hidden.texts
 
 
@@ -170,7 +170,7 @@ def test_only_methods_that_were_used_are_cited() -> None:
     assert {"holm1979", "student1908"} <= set(keys_in(*embnorm().texts.values()))
     context, study = told(), study_from_document(document(analysis={"correct": "none", "test": "sign_flip"}))
     other = replace(context, registration=context.registration.model_copy(update={"study": study}))
-    cited = set(keys_in(paragraphs([*methods(other)], Style())))
+    cited = set(keys_in(latex_paragraphs([*methods(other)], Style())))
     assert "fisher1935" in cited and not cited & {"holm1979", "student1908", "westfall2001"}
     texts = embnorm().texts
     entries = re.findall(r"^@\w+\{(\w+),", texts["references.bib"], re.MULTILINE)

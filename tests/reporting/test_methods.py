@@ -15,9 +15,9 @@ from test_tune import tuned_evidence
 from ablate.records.run_record import RunRecord
 from ablate.reporting.context import ReportContext
 from ablate.reporting.document import compose
-from ablate.reporting.html import page as html_page
+from ablate.reporting.html import html_page
 from ablate.reporting.latex.paper import paper
-from ablate.reporting.markdown import page as markdown_page
+from ablate.reporting.markdown import markdown_page
 from ablate.reporting.sections.methods import methods_section
 from prereg.documents.sentences import say
 

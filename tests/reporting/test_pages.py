@@ -22,7 +22,7 @@ from test_per_task import case as per_task_case
 from test_per_task import study as per_task_study
 from test_tune import tuned_evidence
 
-from ablate.judge.design.characteristics import design
+from ablate.judge.design.characteristics import simulate_design
 from ablate.records.run_record import CountedBaselines, RepeatedUnits, Repetition
 from ablate.reporting import markdown
 from ablate.reporting.context import ReportContext
@@ -48,7 +48,7 @@ def with_text(account: ReportContext) -> ReportContext:
 
 def of_items(study: Study) -> ReportContext:
     registration, evidence = case(study, drawn(study, gain=0.2, by_seed=0.05), tasks=TASKS)
-    planned = design(study, n_sims=50).model_dump(mode="json")
+    planned = simulate_design(study, n_sims=50).model_dump(mode="json")
     return told_of((registration.model_copy(update={"design": planned}), evidence))
 
 
@@ -98,7 +98,7 @@ COUNTED = re.compile(r"(\d+) of (\d+) checks of the evidence held")
 
 
 def page_of(account: ReportContext) -> str:
-    return HERE.sub(lambda found: f"{found[1] or found[2]} ...", markdown.render(account))
+    return HERE.sub(lambda found: f"{found[1] or found[2]} ...", markdown.render_markdown(account))
 
 
 def without_count_of_checks(page: str) -> str:

@@ -91,13 +91,13 @@ def run_browser(folder: Path, *given: str) -> subprocess.CompletedProcess[str]:
 @cache
 def page_of(ending: Ending) -> str:
     """The page of a study that ended so, drawn once for all widths."""
-    return html.render(told(ending))
+    return html.render_html(told(ending))
 
 
 @cache
 def full_page() -> str:
     """The page of a study with everything a page can hold, drawn once for all widths."""
-    return html.render(full())
+    return html.render_html(full())
 
 
 def visible_drawings(ending: Ending) -> int:
@@ -158,7 +158,7 @@ def test_published_figures_and_a_reliability_curve_fit_a_page_and_a_phone(width:
         update={"report": account.study.report.model_copy(update={"show": ("reliability",)})}
     )
     account = replace(account, registration=account.registration.model_copy(update={"study": asked}))
-    measured, log = opened(html.render(account), width, tmp_path)
+    measured, log = opened(html.render_html(account), width, tmp_path)
     drawings = measured["drawings"]
     assert isinstance(drawings, list) and len(drawings) == visible_drawings("decided") + 1
     for wide, high, marks in drawings:
@@ -171,7 +171,7 @@ def test_published_figures_and_a_reliability_curve_fit_a_page_and_a_phone(width:
 @cache
 def embnorm_page() -> str:
     """The page of a study of three arms, five seeds, four hypotheses and every default suite."""
-    return html.render(as_embnorm())
+    return html.render_html(as_embnorm())
 
 
 @pytest.mark.slow
@@ -227,7 +227,7 @@ def test_the_time_to_open_a_page_is_measured(
     size: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     file = tmp_path / "report.html"
-    whole = embnorm_page() if size == "15 runs" else html.render(of_many_runs())
+    whole = embnorm_page() if size == "15 runs" else html.render_html(of_many_runs())
     # First layout of the whole page, from the start of its navigation, without the start of the browser. A busy machine
     # is slower, so the time is recorded and has no limit.
     script = """<script>document.body.getBoundingClientRect(); document.title = String(performance.now())</script>"""
@@ -251,7 +251,7 @@ def test_hostile_names_neither_run_nor_break_the_page(width: int, tmp_path: Path
     first = first.model_copy(update={"unit": hostile, "label": hostile})
     update = {"findings": (first, *others), "verdict": hostile, "because": hostile}
     decision = account.decision.model_copy(update=update)
-    page = html.render(replace(account, decision=decision))
+    page = html.render_html(replace(account, decision=decision))
     measured, log = opened(page, width, tmp_path)
     assert measured["width"] == measured["view"] and measured["cut"] == []
     assert "CONSOLE" not in log

@@ -15,8 +15,15 @@ from report_samples import FLOOR, LOSS, told
 
 from ablate.records.evidence import Evidence
 from ablate.reporting import charts, html
-from ablate.reporting.charts import Extent, extent, forest, lines
-from ablate.reporting.description import LINES, MOST_POINTS, by_step, differences_by_step, recorded_metrics, summarise
+from ablate.reporting.charts import Extent, axis_range, forest, lines
+from ablate.reporting.description import (
+    LINES,
+    MOST_POINTS,
+    by_step,
+    differences_by_step,
+    recorded_metrics,
+    summarise_arms,
+)
 from ablate.reporting.view import views_of
 
 ARMS = ("none", "layernorm", "rmsnorm")
@@ -24,7 +31,7 @@ ARMS = ("none", "layernorm", "rmsnorm")
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=14), st.floats(0.01, 5))
 def test_labels_keep_their_distance_and_their_order(values: list[float], gap: float) -> None:
-    places = charts.spread(values, gap)
+    places = charts.spread_labels(values, gap)
     ordered = sorted(places)
     assert all(above - below >= gap * (1 - 1e-6) for below, above in pairwise(ordered))
     ranked = sorted(range(len(values)), key=lambda at: values[at])
@@ -32,17 +39,17 @@ def test_labels_keep_their_distance_and_their_order(values: list[float], gap: fl
 
 
 def test_labels_that_do_not_collide_stay_where_they_are() -> None:
-    assert charts.spread([3.0, 1.0, 2.0], 0.5) == [3.0, 1.0, 2.0]
+    assert charts.spread_labels([3.0, 1.0, 2.0], 0.5) == [3.0, 1.0, 2.0]
 
 
 def test_means_and_deviations_by_arm_are_those_of_the_final_values() -> None:
-    by_arm = {summary.arm: summary for summary in summarise(told().evidence, "val/loss", ARMS)}
+    by_arm = {summary.arm: summary for summary in summarise_arms(told().evidence, "val/loss", ARMS)}
     values = LOSS["layernorm"]
     mean = sum(values) / 5
     assert by_arm["layernorm"].mean == pytest.approx(mean)
     assert by_arm["layernorm"].sd == pytest.approx(math.sqrt(sum((value - mean) ** 2 for value in values) / 4))
     assert by_arm["layernorm"].n == 5
-    assert summarise(told().evidence, "no/such", ARMS) == ()
+    assert summarise_arms(told().evidence, "no/such", ARMS) == ()
 
 
 def test_a_line_is_the_mean_of_every_run_and_its_band_their_range() -> None:
@@ -100,7 +107,7 @@ def test_a_thinned_line_keeps_ends_and_spikes_and_invents_nothing() -> None:
 @pytest.mark.slow
 def test_thousands_of_evaluations_are_thinned_and_the_page_says_so() -> None:
     whole = told(every=1)
-    page = html.render(replace(whole, evidence=_longer(whole.evidence, 10)))
+    page = html.render_html(replace(whole, evidence=_longer(whole.evidence, 10)))
     assert re.search("Of every [0-9]+ evaluations one is drawn", page)
     assert len(page) < 1_500_000
 
@@ -120,7 +127,7 @@ def text_of(svg: str) -> str:
 
 def test_a_forest_plot_writes_each_name_number_outcome_and_n() -> None:
     findings = views_of(told().decision.findings[:2], told().study)
-    svg = text_of(charts.draw(lambda: forest(findings, wide=True)))
+    svg = text_of(charts.draw_chart(lambda: forest(findings, wide=True)))
     for needed in (
         "gain_ln",
         "gain_rms",
@@ -130,7 +137,7 @@ def test_a_forest_plot_writes_each_name_number_outcome_and_n() -> None:
         "lower is better",
     ):
         assert needed in svg
-    narrow = text_of(charts.draw(lambda: forest(findings, wide=False)))
+    narrow = text_of(charts.draw_chart(lambda: forest(findings, wide=False)))
     assert "gain_ln" in narrow and "refuted" in narrow
 
 
@@ -138,12 +145,14 @@ def test_an_open_interval_is_drawn_to_the_edge() -> None:
     finding = told().decision.findings[0]
     assert finding.simultaneous is not None
     opened = finding.model_copy(update={"simultaneous": finding.simultaneous.model_copy(update={"low": None})})
-    assert "[−∞, −0.0400]" in text_of(charts.draw(lambda: forest(views_of([opened], told().study), wide=True)))
+    assert "[−∞, −0.0400]" in text_of(charts.draw_chart(lambda: forest(views_of([opened], told().study), wide=True)))
 
 
 def test_a_paired_plot_names_both_sides_and_every_seed() -> None:
     svg = text_of(
-        charts.draw(lambda: charts.paired(views_of(told().decision.findings, told().study)[0], "layernorm", "none"))
+        charts.draw_chart(
+            lambda: charts.paired(views_of(told().decision.findings, told().study)[0], "layernorm", "none")
+        )
     )
     for needed in ("none", "layernorm", *(f"seed {seed}" for seed in range(1, 6))):
         assert needed in svg
@@ -151,10 +160,10 @@ def test_a_paired_plot_names_both_sides_and_every_seed() -> None:
 
 def test_a_level_and_marks_are_drawn_and_named() -> None:
     frame = by_step(told().evidence, "val/loss", ARMS)
-    x, y = Extent("optimiser step", (0.0, 300.0)), extent("val/loss", [*frame["low"], *frame["high"], FLOOR])
+    x, y = Extent("optimiser step", (0.0, 300.0)), axis_range("val/loss", [*frame["low"], *frame["high"], FLOOR])
     made = lines(frame, x, y, baseline="none", level=(FLOOR, "floor 1.4321"), marks=[(100.0, 3.0, "× diverged")])
     assert made.to_dict()  # by altair's schema
-    svg = text_of(charts.draw(lambda: made))
+    svg = text_of(charts.draw_chart(lambda: made))
     assert "floor 1.4321" in svg and "× diverged" in svg and "optimiser step" in svg
     assert all(arm in svg for arm in ARMS)
 
@@ -162,7 +171,7 @@ def test_a_level_and_marks_are_drawn_and_named() -> None:
 def test_an_exploratory_claim_has_not_the_colour_of_one_that_a_verdict_rests_on() -> None:
     finding = told().decision.findings[0]
     drawn = {
-        role: charts.draw(
+        role: charts.draw_chart(
             lambda role=role: forest(views_of([finding.model_copy(update={"role": role})], told().study), wide=True)
         )
         for role in ("primary", "exploratory")
@@ -220,7 +229,7 @@ def test_a_long_name_at_the_end_of_a_line_is_written_whole() -> None:
         for x in (0.0, 9.0)
     ]
     frame = pd.DataFrame(rows, columns=list(LINES))
-    svg = charts.draw(lambda: lines(frame, extent("block", [0.0, 9.0]), extent("norm", [0.9, 1.2])))
+    svg = charts.draw_chart(lambda: lines(frame, axis_range("block", [0.0, 9.0]), axis_range("norm", [0.9, 1.2])))
     for part in ("post-wide-", "cold", "warm"):
         assert f">{part}<" in svg, part
 

@@ -12,7 +12,7 @@ from snapshot import assert_snapshot
 
 from ablate.health import RunHealth, StudyHealth
 from ablate.judge.design.characteristics import Design
-from ablate.judge.design.characteristics import design as design_study
+from ablate.judge.design.characteristics import simulate_design as design_study
 from ablate.reporting.blocks import Section
 from ablate.reporting.document import decision_document
 from ablate.reporting.sections.design import text_chart

@@ -16,7 +16,7 @@ from report_samples import ENDINGS, Ending, document, told, told_of
 from ablate.reporting import charts, markdown
 from ablate.reporting.blocks import Figure, Paragraph, Table
 from ablate.reporting.context import ReportContext
-from ablate.reporting.description import recorded_metrics, summarise
+from ablate.reporting.description import recorded_metrics, summarise_arms
 from ablate.reporting.document import compose
 from ablate.reporting.exports.files import csv_files
 from ablate.reporting.sections.curves import diagnostics_section
@@ -42,13 +42,13 @@ def figures_of(account: ReportContext, *names: str) -> dict[str, Figure]:
 
 
 def drawn(figure: Figure) -> str:
-    return "".join(charts.draw(panel.make) for panel in figure.panels)
+    return "".join(charts.draw_chart(panel.make) for panel in figure.panels)
 
 
 @pytest.mark.slow
 def test_nothing_is_shown_unless_the_study_asks() -> None:
     assert diagnostics_section(as_embnorm()) is None
-    assert "## Diagnostics" not in markdown.render(as_embnorm())
+    assert "## Diagnostics" not in markdown.render_markdown(as_embnorm())
 
 
 @pytest.mark.slow
@@ -167,7 +167,7 @@ def test_no_recorded_final_value_is_lost_they_are_in_values_csv() -> None:
         for cell, value in account.evidence.final(metric).items():
             assert values[*cell, metric] == value
             checked += 1
-        for summary in summarise(account.evidence, metric, list(account.study.arms)):
+        for summary in summarise_arms(account.evidence, metric, list(account.study.arms)):
             mine = [value for (arm, _, name), value in values.items() if (arm, name) == (summary.arm, metric)]
             assert summary.mean == pytest.approx(fmean(mine)) and summary.n == len(mine)
     assert checked > 500

@@ -61,7 +61,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def pages() -> dict[Ending, str]:
     """The HTML of every ending, drawn once."""
-    return {ending: html.render(told(ending)) for ending in ENDINGS}
+    return {ending: html.render_html(told(ending)) for ending in ENDINGS}
 
 
 def titled(title: str) -> ReportContext:
@@ -113,7 +113,7 @@ def test_every_table_has_a_caption_and_scopes_and_every_drawing_a_name(
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_page_and_markdown_tell_the_same_verdict_reasons_and_hashes(pages: dict[Ending, str], ending: Ending) -> None:
     whole = told(ending)
-    page, text = Page(pages[ending]).text, markdown.render(whole)
+    page, text = Page(pages[ending]).text, markdown.render_markdown(whole)
     decision = whole.decision
     for needed in (
         decision.because,
@@ -130,7 +130,7 @@ def test_page_and_markdown_tell_the_same_verdict_reasons_and_hashes(pages: dict[
 @pytest.mark.slow
 def test_no_p_value_is_zero_anywhere(pages: dict[Ending, str]) -> None:
     for ending in ENDINGS:
-        text = Page(pages[ending]).text + markdown.render(told(ending))
+        text = Page(pages[ending]).text + markdown.render_markdown(told(ending))
         assert not re.search(r"\bp\s*=\s*0?\.?0+(?![\d.])", text)
 
 
@@ -138,7 +138,7 @@ def test_an_incomplete_study_shows_nothing_that_separates_the_arms(pages: dict[E
     whole = told("incomplete")
     page = Page(pages["incomplete"])
     assert page.count("svg") == 0
-    shown = page.text + markdown.render(whole)
+    shown = page.text + markdown.render_markdown(whole)
     blocks = [block for section in compose(whole).sections for block in section.blocks]
     assert not [block for block in blocks if isinstance(block, Figure)]
     captions = " ".join(block.caption for block in blocks if isinstance(block, Table))
@@ -155,22 +155,24 @@ def test_an_incomplete_study_shows_nothing_that_separates_the_arms(pages: dict[E
     "title", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }} & </title>"]
 )
 def test_a_title_stays_inert(title: str) -> None:
-    rendered = html.render(titled(title))
+    rendered = html.render_html(titled(title))
     page = Page(rendered)
     assert page.count("script") == 0 and page.count("img") == 0
     assert title in page.text
-    assert "<script" not in markdown.render(titled(title)) and "<img" not in markdown.render(titled(title))
+    assert "<script" not in markdown.render_markdown(titled(title)) and "<img" not in markdown.render_markdown(
+        titled(title)
+    )
 
 
 def test_a_question_with_markup_stays_inert_and_text() -> None:
-    rendered = markdown.render(told(question="a | b <b>bold</b> `code` [x](y) *z*\n\n# no heading"))
+    rendered = markdown.render_markdown(told(question="a | b <b>bold</b> `code` [x](y) *z*\n\n# no heading"))
     assert "# no heading" not in rendered.splitlines()
     assert "a \\| b &lt;b>bold&lt;/b> \\`code\\`" in rendered
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_markdown_tables_are_well_formed(ending: Ending) -> None:
-    lines = markdown.render(told(ending)).splitlines()
+    lines = markdown.render_markdown(told(ending)).splitlines()
     widths: list[int] = []
     tables = 0
     for line in [*lines, ""]:
@@ -197,7 +199,7 @@ def test_a_pair_that_does_not_match_is_counted() -> None:
     at = next(at for at, run in enumerate(runs) if (run.variant, run.seed) == ("layernorm", 2))
     changed = {**(runs[at].must_match or {}), "batches": "other", "initial/wte": "other"}
     runs[at] = runs[at].model_copy(update={"must_match": changed})
-    text = markdown.render(replace(whole, evidence=replace(whole.evidence, runs=tuple(runs))))
+    text = markdown.render_markdown(replace(whole, evidence=replace(whole.evidence, runs=tuple(runs))))
     line = next(line for line in text.splitlines() if line.startswith("| layernorm |") and " of 95" in line)
     assert "94 of 95" in line and "4 of 5" in line
 
@@ -221,7 +223,7 @@ def test_a_finding_without_an_estimate_is_told_without_numbers() -> None:
         }
     )
     decision = whole.decision.model_copy(update={"findings": (bare, *whole.decision.findings[1:])})
-    page = Page(html.render(replace(whole, decision=decision))).text
+    page = Page(html.render_html(replace(whole, decision=decision))).text
     assert "no estimate, n = 0" in page and "no test" in page
 
 
@@ -233,13 +235,15 @@ def test_a_report_of_another_registration_is_our_own_mistake() -> None:
 
 def test_the_price_of_the_costliest_suite_is_told_where_it_was_recorded_and_nowhere_else() -> None:
     whole = told()
-    plain = markdown.render(whole)
+    plain = markdown.render_markdown(whole)
     assert "most of it" not in plain
     frame = whole.evidence.metrics
     last = frame[frame["metric"] == "val/loss"].groupby(["variant", "seed"], sort=False).tail(1)
     runs = len(last)
     timed = [last.assign(metric=name, value=seconds) for name, seconds in SUITE_TIMES.items()]
-    priced = markdown.render(replace(whole, evidence=replace(whole.evidence, metrics=pd.concat([frame, *timed]))))
+    priced = markdown.render_markdown(
+        replace(whole, evidence=replace(whole.evidence, metrics=pd.concat([frame, *timed])))
+    )
     assert f"(most of it: calibration {words.duration(runs * 60.0)})" in priced
     assert "speed/measure" not in priced
 
@@ -247,7 +251,7 @@ def test_the_price_of_the_costliest_suite_is_told_where_it_was_recorded_and_nowh
 @pytest.mark.slow
 def test_markdown_draws_nothing_and_so_makes_no_chart(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = told("decided")
-    expected = markdown.render(whole)
+    expected = markdown.render_markdown(whole)
 
     def made(*_: object, **__: object) -> None:
         raise AssertionError("a chart that nobody draws")
@@ -256,9 +260,9 @@ def test_markdown_draws_nothing_and_so_makes_no_chart(monkeypatch: pytest.Monkey
     monkeypatch.setattr(charts, "paired", made)
     monkeypatch.setattr(curves, "lines", made)
     assert "Figure (drawn in report.html)" in expected
-    assert markdown.render(whole) == expected
+    assert markdown.render_markdown(whole) == expected
     with pytest.raises(AssertionError, match="nobody draws"):
-        html.render(whole)
+        html.render_html(whole)
 
 
 @pytest.mark.slow
@@ -266,7 +270,7 @@ def test_several_adopting_lines_show_the_tie_breakers() -> None:
     shifts = {"val/loss": {"layernorm": -0.08, "rmsnorm": -0.08}}
     told = told_of(make_evidence(small_study(), effects=shifts, sd=0.002))
     assert told.decision.tie_breakers
-    assert "Tie-breaking metrics" in markdown.render(told) and "speed/tokens_per_s" in html.render(told)
+    assert "Tie-breaking metrics" in markdown.render_markdown(told) and "speed/tokens_per_s" in html.render_html(told)
 
 
 @pytest.mark.parametrize(
@@ -275,5 +279,5 @@ def test_several_adopting_lines_show_the_tie_breakers() -> None:
 )
 def test_missing_runs_draw_nothing_and_show_no_finding(left_out: tuple[tuple[str, int], ...]) -> None:
     told = told_of(make_evidence(small_study(), left_out=left_out))
-    page, text = html.render(told), markdown.render(told)
+    page, text = html.render_html(told), markdown.render_markdown(told)
     assert "<svg" not in page and "*Findings: " not in text and "## Curves" not in text

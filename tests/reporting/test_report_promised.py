@@ -33,7 +33,9 @@ def recorded(*records: dict[str, Any]) -> ReportContext:
 
 
 def line(of: ReportContext) -> str:
-    [found] = [line for line in markdown.render(of).splitlines() if "sha256 " in line and f"{name()}: " in line]
+    [found] = [
+        line for line in markdown.render_markdown(of).splitlines() if "sha256 " in line and f"{name()}: " in line
+    ]
     return found
 
 
@@ -79,7 +81,7 @@ def test_the_line_of_a_corpus_tells_what_was_counted_and_never_leaves_it_out(
 def test_nothing_is_said_of_what_no_run_recorded() -> None:
     assert "repeats itself" not in line(replace(told(), evidence=replace(told().evidence, runs=())))
     assert "windows that a run" not in line(recorded({}))
-    assert "Losses to compare with" not in markdown.render(told())
+    assert "Losses to compare with" not in markdown.render_markdown(told())
 
 
 @pytest.mark.parametrize(
@@ -91,4 +93,4 @@ def test_nothing_is_said_of_what_no_run_recorded() -> None:
     ],
 )
 def test_losses_of_counting_are_given_where_runs_recorded_them(baselines: list[CountedBaselines], says: str) -> None:
-    assert says in markdown.render(recorded(*({"baselines": one} for one in baselines)))
+    assert says in markdown.render_markdown(recorded(*({"baselines": one} for one in baselines)))

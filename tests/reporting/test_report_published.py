@@ -170,7 +170,7 @@ def test_arms_of_other_schedules_are_told_apart() -> None:
 @pytest.mark.slow
 def test_both_pages_tell_it_and_what_the_file_says_stays_inert() -> None:
     account = with_published(told())
-    page, text = html.render(account), markdown.render(account)
+    page, text = html.render_html(account), markdown.render_markdown(account)
     assert "## Next to published figures" in text and 'id="published"' in page
     assert "<b>another</b>" not in page and "&lt;b&gt;another&lt;/b&gt;" in page
     assert "&lt;b>another&lt;/b>" in text

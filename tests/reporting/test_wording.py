@@ -57,12 +57,12 @@ def test_without_a_correction_nothing_is_called_simultaneous_or_corrected() -> N
     assert found.margin is not None and found.margin.interval is not None
     assert found.margin.interval.level == pytest.approx(0.9) and "Bonferroni" not in found.margin.interval.method
     whole = told(analysis={"correct": "none"})
-    text = markdown.render(whole) + lines(whole.decision, whole.registration)
+    text = markdown.render_markdown(whole) + lines(whole.decision, whole.registration)
     for word in ("imultaneous", "orrected over", "fter correction", "corrected level", "Bonferroni", "correction and"):
         assert word not in text, word
     assert "95%, two-sided (gain_ln and gain_rms); 90%, with one-sided 95% bounds as ends (harm_ln)" in text
     holm = told()
-    assert "corrected over the role" in lines(holm.decision) and "Holm p" in markdown.render(holm)
+    assert "corrected over the role" in lines(holm.decision) and "Holm p" in markdown.render_markdown(holm)
 
 
 def test_a_decision_against_a_margin_shows_the_interval_t_and_p_values_of_its_test() -> None:
@@ -253,7 +253,7 @@ def test_the_methods_state_only_what_was_checked() -> None:
 
     def methods(*checks: Check) -> str:
         decision = whole.decision.model_copy(update={"checks": checks})
-        return markdown.render(replace(whole, decision=decision)).split("## Methods")[1].split("## Runs")[0]
+        return markdown.render_markdown(replace(whole, decision=decision)).split("## Methods")[1].split("## Runs")[0]
 
     assert "By hash, runs of one seed share initial weights." in methods(compared)
     text = methods(own)

@@ -18,7 +18,7 @@ import ablate as api
 from ablate.cli import main as command_line
 from ablate.records.store import RunFolder
 from ablate.runner.messages import said
-from ablate.verification.verify import verify
+from ablate.verification.verify import verify_target
 from prereg.documents.published import load_published
 from prereg.errors import EvidenceError, LedgerError, RegistrationError, StudyError
 from prereg.registry.disk import open_regular, read_regular, write_from, write_whole
@@ -71,7 +71,7 @@ def test_a_pipe_in_any_place_is_one_message(tmp_path: Path) -> None:
     piped(studies / "own.lock.json")
     with pytest.raises(RegistrationError, match="it is a FIFO"):
         read_lock(studies / "own.lock.json")
-    assert "own.lock.json: missing" in str([item.faults for item in verify(study).items])
+    assert "own.lock.json: missing" in str([item.faults for item in verify_target(study).items])
     restored(studies / "own.lock.json")
     os.mkfifo(studies / "own.published.yaml")
     with pytest.raises(StudyError, match="it is a FIFO"):
@@ -187,11 +187,11 @@ def test_weights_that_are_not_there_are_not_said_to_be_uncovered(tmp_path: Path)
     house = OwnHouse(tmp_path / "house")
     house.register()
     api.import_runs(house.study, rows_of(house), note="ours", exploratory=True)
-    items = verify(house.study).items
+    items = verify_target(house.study).items
     assert "6 of 6 sealed runs hold" in {item.note for item in items}
     assert "weights without a hash" not in {item.what for item in items}
     shutil.copy(house.run_folder("slow", 1) / "run.json", house.run_folder("slow", 1) / "weights.safetensors")
-    (unhashed,) = (item for item in verify(house.study).unchecked if item.what == "weights without a hash")
+    (unhashed,) = (item for item in verify_target(house.study).unchecked if item.what == "weights without a hash")
     assert "1 run have no hash" in unhashed.unchecked
 
 

@@ -355,7 +355,7 @@ def test_code_that_changed_after_registration_is_not_run(own_house: OwnHouse, mo
     with pytest.raises(RegistrationError, match=r"the trainer's code is not what was registered .*: train\.py"):
         api.run(study, workspace=api.Workspace(console=QUIET))
     assert own_house.snapshot() == before
-    monkeypatch.setattr(design_room, "design", partial(design_room.design, n_sims=20))
+    monkeypatch.setattr(design_room, "simulate_design", partial(design_room.simulate_design, n_sims=20))
     amended, entry = api.amend(study, reason="a comment")
     assert entry.differences[0].field == "scripts.train.py"
     assert own_house.carry_out(amended, "slow", 1)[0].status == "done"

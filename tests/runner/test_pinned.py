@@ -31,7 +31,7 @@ from ablate.runner.child import Started, start_program
 from ablate.runner.pinned import Hashed
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.bundle import gathered
-from ablate.verification.verify import verify
+from ablate.verification.verify import verify_target
 from prereg.errors import RegistrationError, SpecError
 from prereg.registry.history import past_registrations
 from prereg.registry.ledger import Ledger
@@ -226,12 +226,12 @@ WORDS = {"command": ["{python}", "train.py", "data/number.txt"], "data": ["data/
 
 
 def data_in_verify(root: Root) -> tuple[tuple[str, ...], str]:
-    (item,) = (item for item in verify(root.study("own"), root.path).items if item.what == "data files")
+    (item,) = (item for item in verify_target(root.study("own"), root.path).items if item.what == "data files")
     return item.faults, item.note
 
 
 def test_data_is_pinned_shown_and_read_where_it_lies(reading: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(design_room, "design", partial(design_room.design, n_sims=20))
+    monkeypatch.setattr(design_room, "simulate_design", partial(design_room.simulate_design, n_sims=20))
     reading.script(READS + "assert '/code/' not in sys.argv[1]\n")
     study = reading.write(**WORDS)
     shown = CliRunner().invoke(app, ["check", str(study)])
@@ -292,7 +292,7 @@ def test_runs_on_other_data_are_inadmissible(reading: OwnHouse) -> None:
 
 
 def test_earlier_promises_are_rebuilt_over_changes_of_data(reading: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(design_room, "design", partial(design_room.design, n_sims=20))
+    monkeypatch.setattr(design_room, "simulate_design", partial(design_room.simulate_design, n_sims=20))
     reading.script("x", "data/other.txt")
     study = reading.write(command=WORDS["command"])
     api.register(study)

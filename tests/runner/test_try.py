@@ -19,7 +19,7 @@ from ablate.judge.design.assumptions import variances
 from ablate.judge.stats import t_power
 from ablate.records.store import RunFolder
 from ablate.runner.trial import Trial, TrialRun, TrialSpread
-from ablate.trying import spread_of
+from ablate.trying import spread_over_seeds
 from prereg.registry.paths import Root
 
 TRIAL = Trial(
@@ -233,7 +233,7 @@ def pilot(n_seeds: int, rho: float, rng: np.random.Generator, arms: int = 2) -> 
 def test_a_plan_with_the_larger_end_has_noise_enough_in_four_trials_of_five(n_seeds: int, rho: float) -> None:
     rng, trials, enough = np.random.default_rng(3), 600, 0
     for _ in range(trials):
-        found = spread_of(pilot(n_seeds, rho, rng), paired=True)
+        found = spread_over_seeds(pilot(n_seeds, rho, rng), paired=True)
         assert found is not None and found.low < found.estimate < found.sd
         assert (found.correlation is None) == (n_seeds < 10)
         # What `design` makes of it: the SD of a difference of two arms, with correlation 0 where none is proposed.
@@ -247,13 +247,13 @@ def test_three_seeds_with_an_sd_of_003_and_a_correlation_below_zero_no_longer_pa
     table = 0.003 * np.stack([one, -0.75 * one + sqrt(1.0 - 0.75**2) * other], axis=1)
     rest, total = variances(table)
     assert (sqrt(total), 1.0 - rest / total) == pytest.approx((0.003, -0.75))
-    found = spread_of(table, paired=True)
+    found = spread_over_seeds(table, paired=True)
     # The noise of a difference was larger than correlation 0 would have it: its upper end is what counts.
     assert found is not None and found.correlation is None
     assert found.sd == pytest.approx(sqrt(1.75) * 0.003 * (-log(0.8)) ** -0.5) and found.sd > 2.7 * 0.003
     size = 0.005  # with the SD of a difference that three seeds show, power is 50%
-    assert t_power.power("margin", size / (0.003 * sqrt(2 * 1.75)), 5, 0.05) == pytest.approx(0.502, abs=0.001)
-    assert t_power.power("margin", size / (found.sd * sqrt(2.0)), 5, 0.05) < 0.25
+    assert t_power.t_test_power("margin", size / (0.003 * sqrt(2 * 1.75)), 5, 0.05) == pytest.approx(0.502, abs=0.001)
+    assert t_power.t_test_power("margin", size / (found.sd * sqrt(2.0)), 5, 0.05) < 0.25
 
 
 def test_a_trial_prints_a_range_no_correlation_from_three_seeds_and_the_step_after_it(

@@ -24,9 +24,9 @@ from ablate.runner.progress import PlainWatcher
 from ablate.verification import evidence, manifest, rejudge
 from ablate.verification.archive import write_archive
 from ablate.verification.bundle import Bundled, write_bundle
-from ablate.verification.manifest import manifest_bytes
+from ablate.verification.manifest import bundle_manifest_bytes
 from ablate.verification.result import BundleFacts, Verification
-from ablate.verification.verify import verify
+from ablate.verification.verify import verify_target
 from ablate.workspace import Workspace, require_registered
 from prereg.errors import EvidenceError, RegistrationError, StudyFileError, UnsupportedError
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
@@ -62,7 +62,7 @@ def registered(house: House) -> Path:
 
 def checked(path: Path, pages: Mapping[str, bytes] = NO_PAGES) -> Verification:
     """The check without the seconds that drawing a report again takes; one test below takes them."""
-    return verify(path, reports_of=lambda *_: pages)
+    return verify_target(path, reports_of=lambda *_: pages)
 
 
 def bundled(study: Path, *, out: Path, **options: bool) -> Bundled:
@@ -87,7 +87,7 @@ def forged(path: Path, files: Files, **changes: Any) -> Path:
     rest = {name: files[name] for name in sorted(files) if name != "MANIFEST.json"}
     fields = {key: manifest[key] for key in ("study", "registration", "ledger", "left_out", "made_with")} | changes
     members = {name: {"sha256": sha256_bytes(data), "size_bytes": len(data)} for name, data in rest.items()}
-    rest["MANIFEST.json"] = manifest_bytes(members=members, **fields)
+    rest["MANIFEST.json"] = bundle_manifest_bytes(members=members, **fields)
     with path.open("wb") as stream:
         write_archive(stream, rest)
     return path
@@ -598,9 +598,9 @@ def test_a_strangers_own_checks_are_never_executed_and_taken_as_told(house: Hous
     assert "not run again; taken from verdict.json: own check: complete" in notes(seen)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
-        here = verify(study)
+        here = verify_target(study)
         assert here.intact and "not run again; taken from verdict.json" in notes(here), faults(here)
         (house.path / "reports" / "tiny" / "verdict.json").unlink()
-        here = verify(study)
+        here = verify_target(study)
         assert here.intact and "found is in verdict.json, which is not here" in notes(here), faults(here)
     assert not (tmp_path / "executed").exists()

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from ablate.verification import archive
 from ablate.verification.archive import is_bundle, is_safe, unpacked, write_archive
-from ablate.verification.manifest import LedgerPart, UnsoundError, manifest_bytes, this_tool
+from ablate.verification.manifest import LedgerPart, UnsoundError, bundle_manifest_bytes, this_tool
 from prereg.errors import StudyFileError
 
 LEDGER = "0"
@@ -36,7 +36,7 @@ def listing(files: Mapping[str, bytes]) -> bytes:
         name: {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)} for name, data in files.items()
     }
     about = {"study": "x", "registration": "0" * 64, "left_out": [], "made_with": this_tool()}
-    return manifest_bytes(ledger=ledger, members=members, **about)
+    return bundle_manifest_bytes(ledger=ledger, members=members, **about)
 
 
 def packed(files: Mapping[str, bytes]) -> bytes:

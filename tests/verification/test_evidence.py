@@ -16,7 +16,7 @@ from test_forgeries import Decided
 
 import ablate as api
 from ablate.judge.verdict import verdict_bytes
-from ablate.verification.verify import verify
+from ablate.verification.verify import verify_target
 from ablate.workspace import utc_now
 from prereg.errors import EvidenceError, SpecError
 from prereg.registry.ledger import Ledger
@@ -45,7 +45,7 @@ def clone(kept: House, tmp_path: Path) -> House:
 
 
 def said(house: House) -> dict[str, Item]:
-    return {item.what: item for item in verify(house.study).items}
+    return {item.what: item for item in verify_target(house.study).items}
 
 
 def evidence_of(house: House) -> Path:
@@ -54,7 +54,7 @@ def evidence_of(house: House) -> Path:
 
 def test_a_clone_verifies_and_judges_from_the_committed_evidence_and_says_so(clone: House) -> None:
     before = clone.snapshot()
-    assert verify(clone.study).intact
+    assert verify_target(clone.study).intact
     items = said(clone)
     note = items["committed evidence"].note
     assert note.startswith("reports/tiny/evidence.ablate.zip holds 6 of 6 sealed runs, contents ")
@@ -106,7 +106,7 @@ def test_committed_records_that_are_not_the_sealed_ones_are_found_though_the_bun
     name = next(name for name in files if name.endswith(f"none/2/{kind}"))
     other = files[name.replace("/2/", "/1/")]
     forged(evidence_of(clone), files | {name: other})
-    found = verify(clone.study)
+    found = verify_target(clone.study)
     assert not found.intact
     assert f"{name} is not what the ledger sealed" in found.model_dump_json()
     with pytest.raises(EvidenceError):
@@ -187,7 +187,7 @@ def test_a_real_clone_has_what_it_needs(kept: House, tmp_path: Path) -> None:
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "evidence"]):
         subprocess.run([*git, *words], check=True)
     subprocess.run(["git", "clone", "-q", str(kept.path), str(tmp_path / "clone")], check=True)
-    found = verify(tmp_path / "clone" / "studies" / "tiny.yaml")
+    found = verify_target(tmp_path / "clone" / "studies" / "tiny.yaml")
     assert found.intact and not (tmp_path / "clone" / "data").exists()
     assert any(item.note == "keep none; the same bytes" for item in found.items)
 
@@ -267,7 +267,7 @@ def test_the_evidence_of_every_decided_study_of_this_repository_is_committed() -
         path = Root(REPOSITORY).evidence(study)
         assert path.is_file(), f"ablate bundle {study} --evidence, then commit {path.name}"
         assert path.stat().st_size < 8 * 2**20, "git keeps every version of it"
-        items = {item.what: item for item in verify(REPOSITORY / "studies" / f"{study}.yaml").items}
+        items = {item.what: item for item in verify_target(REPOSITORY / "studies" / f"{study}.yaml").items}
         assert items["committed evidence"].faults == () and items["sealed records"].faults == ()
         judged = items["verdict judged again"]
         assert judged.faults == () and not judged.note.startswith("not judged again"), judged

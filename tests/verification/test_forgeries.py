@@ -21,7 +21,7 @@ from ablate import deciding
 from ablate.judge.verdict import Decision
 from ablate.verification.bundle import write_bundle
 from ablate.verification.result import Verification
-from ablate.verification.verify import verify
+from ablate.verification.verify import verify_target
 from ablate.workspace import Workspace, require_registered
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes
@@ -52,7 +52,7 @@ class Decided(OwnHouse):
         return next(entry.registration for entry in Ledger(self.root.ledger).entries())
 
     def verified(self) -> Verification:
-        return verify(self.study)
+        return verify_target(self.study)
 
     def faults(self) -> str:
         return "; ".join(fault for item in self.verified().items for fault in item.faults)
@@ -72,7 +72,7 @@ class Decided(OwnHouse):
 
 def checked(path: Path) -> Any:
     """The check of a bundle without drawing its reports again."""
-    return verify(path, reports_of=lambda *_: {})
+    return verify_target(path, reports_of=lambda *_: {})
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from ledger_samples import enter
 import ablate as api
 from ablate import cli
 from ablate.data.corpora import Library
-from ablate.verification.pins import check_pins
+from ablate.verification.pins import pin_items
 from ablate.verification.verify import (
     Source,
     check_ledger,
@@ -25,7 +25,7 @@ from ablate.verification.verify import (
     check_registration,
     check_reports,
     check_verdict_file,
-    verify,
+    verify_target,
 )
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_file
@@ -62,7 +62,7 @@ def frozen(house: Path) -> dict[str, Path]:
 
 
 def stands(house: Path) -> bool:
-    return verify(house / STUDY).intact
+    return verify_target(house / STUDY).intact
 
 
 def flip(path: Path, n: int, rng: random.Random, found: Callable[[], bool]) -> list[tuple[int, int]]:
@@ -88,11 +88,11 @@ def flip(path: Path, n: int, rng: random.Random, found: Callable[[], bool]) -> l
 
 
 def item(house: Path, what: str) -> Item:
-    return next(one for one in verify(house / STUDY).items if one.what == what)
+    return next(one for one in verify_target(house / STUDY).items if one.what == what)
 
 
 def test_a_decided_study_stands_and_everything_it_says_is_checked(copy: Path) -> None:
-    found = verify(copy / STUDY)
+    found = verify_target(copy / STUDY)
     assert found.intact
     assert [one.what for one in found.items] == [
         "chain",
@@ -132,7 +132,7 @@ def test_ten_thousand_flips_of_a_byte_are_all_found(copy: Path) -> None:
         "metrics": lambda: check_records(root, "tiny", entries),
         "run.json": lambda: check_records(root, "tiny", entries),
         "weights": lambda: check_records(root, "tiny", entries),
-        "corpus": lambda: check_pins(root, registration),
+        "corpus": lambda: pin_items(root, registration),
         "verdict": lambda: check_verdict_file(root, "tiny", entries),
         "report.md": lambda: check_reports(root, "tiny", entries),
         "report.html": lambda: check_reports(root, "tiny", entries),
@@ -195,8 +195,10 @@ def test_pages_written_by_another_version_are_taken_into_the_ledger(
     from ablate.reporting import markdown
 
     ledger = Ledger(copy / "studies" / "ledger.jsonl")
-    before, render = ledger.entries(), markdown.render
-    monkeypatch.setattr(markdown, "render", lambda told, document: render(told, document) + "\nAnother version.\n")
+    before, render = ledger.entries(), markdown.render_markdown
+    monkeypatch.setattr(
+        markdown, "render_markdown", lambda told, document: render(told, document) + "\nAnother version.\n"
+    )
     told = api.report(copy / STUDY)
     (entry,) = ledger.entries()[len(before) :]
     assert (entry.event, told.head) == ("reported", entry.sha256)

@@ -1,15 +1,16 @@
 """How a check of the evidence is made: its declaration in checks.toml, and a function that looks.
 
-    @check("no run failed")
+    @check_body("no run failed")
     def _failed(context: AuditContext) -> Found:
         return [named_run(run) for run in context.runs if run.status == "failed"]
 
 To add a check: a row of checks.toml, and its body like the one above in a module of this folder; then `python -m
 docs.generator`. Where it may go, and what holds of every check, is tested by tests/judge/test_checks.py.
 
-A check returns its faults and passes without any; a `Result` where text, severity or requirement depend on what was
-found; None where it does not apply. checks.toml gives name, consequence, what it looks at, why and what is required;
-the order there is that of every verdict. Nothing else describes a check: docs/checks.md and the report read that file.
+A check returns its faults and passes without any; a `CheckResult` where text, severity or requirement depend on what
+was found; None where it does not apply. checks.toml gives name, consequence, what it looks at, why and what is
+required; the order there is that of every verdict. Nothing else describes a check: docs/checks.md and the report read
+that file.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class AuditContext:
 
 
 @dataclass(frozen=True)
-class Result:
+class CheckResult:
     """What a check found, where a list of faults does not say it all."""
 
     faults: Sequence[str] = ()
@@ -107,10 +108,10 @@ class Result:
     """The name of a check that the study brings; else as declared."""
 
 
-Found = list[str] | Result | None
+Found = list[str] | CheckResult | None
 
 
-class Declared(FrozenModel):
+class DeclaredCheck(FrozenModel):
     """One check of checks.toml."""
 
     name: str
@@ -132,9 +133,9 @@ class Declared(FrozenModel):
         return f"listed only when it fails; {self.why}" if self.only_failed else self.why
 
 
-def _read() -> dict[str, Declared]:
+def _read() -> dict[str, DeclaredCheck]:
     rows = tomllib.loads(Path(__file__).with_name("checks.toml").read_text(encoding="utf-8"))["check"]
-    declared = [Declared.model_validate(row | {"consequence": tuple(row["consequence"])}) for row in rows]
+    declared = [DeclaredCheck.model_validate(row | {"consequence": tuple(row["consequence"])}) for row in rows]
     assert len({declaration.name for declaration in declared}) == len(declared), "a name stands twice in checks.toml"
     return {declaration.name: declaration for declaration in declared}
 
@@ -146,7 +147,7 @@ BODIES: dict[str, Callable[..., tuple[Check, ...]]] = {}
 """What makes each, as far as its module is imported."""
 
 
-def check(
+def check_body(
     name: str, *, applies: Callable[[AuditContext], bool] | None = None
 ) -> Callable[[Callable[Arguments, Found]], Callable[Arguments, tuple[Check, ...]]]:
     """Make a function the body of a declared check; it then returns it as a tuple of one `Check`, or of none.
@@ -165,7 +166,7 @@ def check(
             if result is None:
                 return ()
             if isinstance(result, list):
-                result = Result(result)
+                result = CheckResult(result)
             passed = not result.faults if result.passed is None else result.passed
             if passed and declared.only_failed:
                 return ()
@@ -176,7 +177,7 @@ def check(
                     name=result.name or name,
                     passed=passed,
                     severity=result.severity or declared.consequence[0],
-                    found=f"{heading}{listed(result.faults)}{result.after}",
+                    found=f"{heading}{first_few(result.faults)}{result.after}",
                     required=result.required or declared.required,
                 ),
             )
@@ -202,7 +203,7 @@ _MOST = 5
 """Faults that a check names one by one."""
 
 
-def listed(faults: Sequence[str]) -> str:
+def first_few(faults: Sequence[str]) -> str:
     """`: ` and the first few of a list, with how many more there are; empty for an empty list.
 
     Examples

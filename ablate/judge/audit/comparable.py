@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check, shown
+from ablate.judge.audit.checks import AuditContext, CheckResult, Found, built_in, check_body, shown
 from ablate.judge.readings import reading_of
 from ablate.records.evidence import Line
 from ablate.records.outcome import is_repeatable
@@ -26,7 +26,7 @@ ENOUGH = 10
 """So much do equal values of two runs weigh that chance did not make them equal: see `_weight`."""
 
 
-@check("pairs were measured at the same steps", applies=shown)
+@check_body("pairs were measured at the same steps", applies=shown)
 def _same_steps(context: AuditContext) -> Found:
     study, done = context.study, {run.cell: run.steps for run in context.done}
     faults = []
@@ -55,7 +55,7 @@ def _same_steps(context: AuditContext) -> Found:
             if len(cells_by_steps) > 1
         ]
     if faults and study.measure.uneven_steps is not None:
-        return Result(faults, severity="note", after=f". Declared when registered: {study.measure.uneven_steps}")
+        return CheckResult(faults, severity="note", after=f". Declared when registered: {study.measure.uneven_steps}")
     return faults
 
 
@@ -73,7 +73,7 @@ def _against(cells_by_steps: dict[tuple[int, ...], list[Cell]], *, at_end: bool,
     return ("" if with_seeds else f"seed {seed}: ") + " against ".join(shown)
 
 
-@check("seeds gave distinct runs", applies=shown)
+@check_body("seeds gave distinct runs", applies=shown)
 def _distinct(context: AuditContext) -> Found:
     study, evidence = context.study, context.evidence
     claimed = sorted({claim.metric for claim in study.claims.values()})

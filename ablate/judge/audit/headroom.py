@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from ablate.judge.audit.checks import AuditContext, Found, check
+from ablate.judge.audit.checks import AuditContext, Found, check_body
 from ablate.judge.stats.tests import EQUAL, Floats, exponent_of
 from prereg.metrics.catalogue import METRICS, TASK_METRICS
 
@@ -49,7 +49,7 @@ def no_room(metric: str, values: Floats) -> tuple[str, str] | None:
     return None
 
 
-@check("every claimed metric had headroom")
+@check_body("every claimed metric had headroom")
 def check_headroom(context: AuditContext) -> Found:
     """The check that fails when a claimed metric of the baseline cannot move; none where all can."""
     study, faults = context.study, []

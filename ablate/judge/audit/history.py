@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check, listed, named, named_run
+from ablate.judge.audit.checks import (
+    AuditContext,
+    CheckResult,
+    Found,
+    built_in,
+    check_body,
+    first_few,
+    named,
+    named_run,
+)
 from prereg.registry.amendments import amendments_of, scope_of
 from prereg.registry.ledger_entry import (
     AmendedEntry,
@@ -157,7 +166,7 @@ def _deterministic(study: Study, variant: str) -> bool:
     return isinstance(config, Training) and config.numerics.deterministic
 
 
-@check("every run was made in one go")
+@check_body("every run was made in one go")
 def _attempts(context: AuditContext) -> Found:
     failures = Counter(entry.cell for entry in context.of(FailedEntry))
     faults, exact = [], built_in(context)
@@ -173,10 +182,10 @@ def _attempts(context: AuditContext) -> Found:
         if starts.removed:
             faults.append(f"{named(cell)}: {counted(starts.removed, 'start')} removed before its seal")
             exact = False
-    return Result(faults, severity="note" if exact else "deviation")
+    return CheckResult(faults, severity="note" if exact else "deviation")
 
 
-@check("no start of a run was lost before its seal")
+@check_body("no start of a run was lost before its seal")
 def _lost(context: AuditContext) -> Found:
     starts = starts_of(context.registration, context.entries)
     most = context.study.analysis.most_lost_starts
@@ -193,7 +202,7 @@ def _lost(context: AuditContext) -> Found:
         for cell, of_run in starts.items()
         if of_run.removed or of_run.replaced or cell in retried or (n > limit and counting[cell])
     }
-    return Result(
+    return CheckResult(
         [f"{named(cell)}: {of_run.words}" for cell, of_run in shown.items()],
         f"{n} {'counts' if n == 1 else 'count'}, and {limit} may",
         severity="inadmissible" if n > limit else "deviation",
@@ -214,7 +223,7 @@ def retried_runs(context: AuditContext) -> list[Cell]:
     return [cell for cell in lost if cell in ended]
 
 
-@check("every run wrote in its own folder only")
+@check_body("every run wrote in its own folder only")
 def _wrote_elsewhere(context: AuditContext) -> Found:
     faults = []
     for entry in context.of(FailedEntry):
@@ -224,7 +233,7 @@ def _wrote_elsewhere(context: AuditContext) -> Found:
     return faults
 
 
-@check("no sealed run was trained again")
+@check_body("no sealed run was trained again")
 def _trained_again(context: AuditContext) -> Found:
     ends: dict[Cell, list[tuple[str, str]]] = defaultdict(list)
     for cell, entry in _seals_of_every_registration(context):
@@ -234,8 +243,8 @@ def _trained_again(context: AuditContext) -> Found:
     differing = {cell: seals for cell, seals in again.items() if len(set(seals)) > 1}
     same = {cell: seals for cell, seals in again.items() if cell not in differing}
     # The values of an earlier seal are gone: that they were the same is the ledger's word.
-    after = f"; {len(same)} sealed again with the same outcome by the ledger{listed(_ends(same))}" if same else ""
-    return Result(
+    after = f"; {len(same)} sealed again with the same outcome by the ledger{first_few(_ends(same))}" if same else ""
+    return CheckResult(
         _ends(differing),
         f"{len(differing)} with another outcome" if differing else "none",
         after,
@@ -286,12 +295,12 @@ def _ends(ends: dict[Cell, list[tuple[str, str]]]) -> list[str]:
     return lines
 
 
-@check("every attempt at a run was put on record before it began")
+@check_body("every attempt at a run was put on record before it began")
 def _without_start(context: AuditContext) -> Found:
     n_by_cell = {entry.cell: entry.without_start for entry in context.of(SealedEntry)}
     return [f"{named(cell)}: {n} without a logged start" for cell, n in n_by_cell.items() if n]
 
 
-@check("every seal was reported by the run that made it")
+@check_body("every seal was reported by the run that made it")
 def _recovered(context: AuditContext) -> Found:
     return [named(entry.cell) for entry in context.of(SealedEntry) if entry.recovered] or None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from datetime import datetime
 
-from ablate.judge.audit.checks import AuditContext, Found, Result, check, named, named_run
+from ablate.judge.audit.checks import AuditContext, CheckResult, Found, check_body, named, named_run
 from ablate.judge.verdict import Severity
 from ablate.records.imports import CLOCKS_APART
 from prereg.registry.amendments import affected, amendments_of, chain_faults, promise_in_force
@@ -27,31 +27,31 @@ from prereg.registry.ledger_entry import (
 from prereg.text import counted
 
 
-@check("registered before any run")
+@check_body("registered before any run")
 def _registered_first(context: AuditContext) -> Found:
     promised = [entry.index for entry in context.of(PromiseEntry)]
     runs = context.of(CallStartedEntry, RunStartedEntry, SealEntry, FailedEntry, FinishedEntry)
     ran = [entry.index for entry in runs]
     if not promised:
-        return Result(passed=False, found="the registration is not in the ledger")
+        return CheckResult(passed=False, found="the registration is not in the ledger")
     # By place in the ledger, not by clocks: the chain of hashes fixes the order, and a clock can be set.
     first = f"first run as entry {min(ran)}" if ran else "no run yet"
     passed = not ran or min(promised) < min(ran)
-    return Result(passed=passed, found=f"registered as entry {min(promised)}, {first}")
+    return CheckResult(passed=passed, found=f"registered as entry {min(promised)}, {first}")
 
 
-@check("the ledger and the registration are intact")
+@check_body("the ledger and the registration are intact")
 def _intact(context: AuditContext) -> Found:
     evidence = context.evidence
     return [*evidence.ledger_faults, *evidence.history_faults, *chain_faults(evidence.ledger)]
 
 
-@check("the registered code and data are as they were registered")
+@check_body("the registered code and data are as they were registered")
 def _as_registered(context: AuditContext) -> Found:
     return [*context.evidence.altered]
 
 
-def _late_amendments(context: AuditContext, evidence: str, severity: Severity) -> Result:
+def _late_amendments(context: AuditContext, evidence: str, severity: Severity) -> CheckResult:
     """The severity given is that of the check when it holds.
 
     A late amendment forbids a verdict only if it changed what the verdict is made of. Otherwise what it touched is
@@ -67,31 +67,31 @@ def _late_amendments(context: AuditContext, evidence: str, severity: Severity) -
         ]
         severity = next((graver for reached, graver in by_reach if reached), "note")
     after = f"; changed: {'; '.join(spoilt)}" if spoilt else ""
-    return Result(
+    return CheckResult(
         [f"entry {amendment.index} ({amendment.reason})" for amendment in late], severity=severity, after=after
     )
 
 
-@check("no amendment after outcomes were read")
+@check_body("no amendment after outcomes were read")
 def _amended_after_outcomes(context: AuditContext) -> Found:
     return _late_amendments(context, "outcomes read", "inadmissible")
 
 
-@check("no amendment after runs started")
+@check_body("no amendment after runs started")
 def _amended_after_starts(context: AuditContext) -> Found:
     return _late_amendments(context, "runs started", "deviation")
 
 
-@check("the design could reach every verdict")
+@check_body("the design could reach every verdict")
 def _design(context: AuditContext) -> Found:
     override = context.registration.override
     if override is None:
         return None
     text = f"underpowered, and accepted before any run: {override.obstacle}. Reason given: {override.reason}"
-    return Result(passed=False, found=text)
+    return CheckResult(passed=False, found=text)
 
 
-@check("no look before the last run ended")
+@check_body("no look before the last run ended")
 def _early_looks(context: AuditContext) -> Found:
     # Runs leave `waiting` as the ledger seals them: an entry is early where some are still in it.
     waiting, looks = set(context.evidence.planned), []
@@ -106,7 +106,7 @@ def _early_looks(context: AuditContext) -> Found:
     return looks
 
 
-@check("no run was sealed after the decision")
+@check_body("no run was sealed after the decision")
 def _sealed_after_decision(context: AuditContext) -> Found:
     decided = next(iter(context.of(DecidedEntry)), None)
     if decided is None:
@@ -121,10 +121,10 @@ def _sealed_after_decision(context: AuditContext) -> Found:
     ]
     verdict = decided.verdict or decided.status
     text = f"decided as entry {decided.index} ({verdict}, {decided.at}); sealed afterwards {len(late)}"
-    return Result(late, text)
+    return CheckResult(late, text)
 
 
-@check("no run repeats one of another study")
+@check_body("no run repeats one of another study")
 def _repeated_elsewhere(context: AuditContext) -> Found:
     place = context.evidence.place
     seals: dict[str, list[SealEntry]] = defaultdict(list)
@@ -156,10 +156,10 @@ def _repeated_elsewhere(context: AuditContext) -> Found:
     # verdict where they came first.
     undeclared = [entries for study, entries in seals.items() if study not in context.study.reuses]
     before = any(place(entries[0]) < promised for entries in undeclared)
-    return Result(faults, severity="inadmissible" if before else "note")
+    return CheckResult(faults, severity="inadmissible" if before else "note")
 
 
-@check("the ledger's times run forward")
+@check_body("the ledger's times run forward")
 def _times(context: AuditContext) -> Found:
     faults, latest = [], None
     for entry in context.evidence.ledger:
@@ -172,7 +172,7 @@ def _times(context: AuditContext) -> Found:
     return faults
 
 
-@check("no run began before its registration")
+@check_body("no run began before its registration")
 def _begun_before(context: AuditContext) -> Found:
     promised = next((entry.at for entry in context.of(PromiseEntry)), None)
     if promised is None:
@@ -187,7 +187,7 @@ def _begun_before(context: AuditContext) -> Found:
     return faults
 
 
-@check("every sealed run was started here")
+@check_body("every sealed run was started here")
 def _started_here(context: AuditContext) -> Found:
     first = {entry.cell: entry.index for entry in reversed(context.of(RunStartedEntry))}
     calls, faults = context.of(CallStartedEntry), []

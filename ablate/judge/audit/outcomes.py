@@ -13,7 +13,7 @@ from math import isfinite
 
 import numpy as np
 
-from ablate.judge.audit.checks import AuditContext, Found, Result, check, named, named_run, shown
+from ablate.judge.audit.checks import AuditContext, CheckResult, Found, check_body, named, named_run, shown
 from ablate.judge.audit.stability import CURVE
 from ablate.judge.readings import item_means
 from ablate.judge.verdict import Severity
@@ -37,7 +37,7 @@ _REQUESTS = {
 """Fields of a harness record that must be equal over runs, and what they are called."""
 
 
-@check("every finished run has every claimed metric", applies=shown)
+@check_body("every finished run has every claimed metric", applies=shown)
 def _measured(context: AuditContext) -> Found:
     return [
         f"{reading} of {named_run(run)}"
@@ -47,7 +47,7 @@ def _measured(context: AuditContext) -> Found:
     ]
 
 
-@check(
+@check_body(
     "every finished run has its train/loss at every step",
     applies=lambda context: shown(context) and bool(context.study.rule.arms_read),
 )
@@ -64,7 +64,7 @@ def _whole_curve(context: AuditContext) -> Found:
     return holed
 
 
-@check(
+@check_body(
     "every finished run has a value by the step of stable.reached",
     applies=lambda context: shown(context) and bool(context.study.rule.arms_read and context.study.stable.reached),
 )
@@ -83,7 +83,7 @@ def _requests(run: RunRecord) -> tuple[object, ...]:
     return tuple(getattr(run.harness, field) for field in _REQUESTS)
 
 
-@check("every run was asked by the same harness")
+@check_body("every run was asked by the same harness")
 def _harness(context: AuditContext) -> Found:
     if context.registration.tasks is None:
         return None
@@ -97,10 +97,10 @@ def _harness(context: AuditContext) -> Found:
         words = (f"{word} {str(value)[:12]}, not {str(most)[:12]}" for word, value, most in rows if value != most)
         asked_otherwise.append(f"{named_run(run)}: {', '.join(words)}")
     count = "one way" if len(ways) == 1 else f"{len(ways)} ways of asking"
-    return Result(asked_otherwise, f"{count} over {len(runs)} runs")
+    return CheckResult(asked_otherwise, f"{count} over {len(runs)} runs")
 
 
-@check("every run answered the registered tasks")
+@check_body("every run answered the registered tasks")
 def _tasks(context: AuditContext) -> Found:
     pin = context.registration.tasks
     if pin is None:
@@ -115,21 +115,21 @@ def _tasks(context: AuditContext) -> Found:
         if harness is not None and (harness.n_items, harness.unencodable, harness.n_tasks) != expected:
             short.append(f"{named_run(run)}: {harness.n_items} of {pin.n_items} items scored")
     name = f"'{pin.name}', sha256 {pin.sha256[:12]}"
-    return Result(
+    return CheckResult(
         [*wrong, *short],
         f"{len(context.done) - len(wrong)} of {len(context.done)} runs answered {name}",
         required=f"{name}, every item of it that the tokenizer can write",
     )
 
 
-def _by_items(context: AuditContext, faults: list[str]) -> Result:
+def _by_items(context: AuditContext, faults: list[str]) -> CheckResult:
     # A claim about items rests on their pairing; elsewhere faulty items change nothing that is judged.
     claimed = any(claim.metric in ITEM_METRICS for claim in context.study.claims.values())
     severity: Severity = "inadmissible" if claimed else "deviation"
-    return Result(faults, severity=severity)
+    return CheckResult(faults, severity=severity)
 
 
-@check("every finished run scored the same items")
+@check_body("every finished run scored the same items")
 def _same_items(context: AuditContext) -> Found:
     items, keys = context.evidence.items, ["metric", "task", "item", "item_sha256"]
     if items is None:
@@ -158,7 +158,7 @@ def _same_items(context: AuditContext) -> Found:
     return _by_items(context, [*twice, *on_other_items])
 
 
-@check("every item is sealed with its run")
+@check_body("every item is sealed with its run")
 def _items_sealed(context: AuditContext) -> Found:
     if context.evidence.items is None:
         return None
@@ -168,7 +168,7 @@ def _items_sealed(context: AuditContext) -> Found:
     return _by_items(context, [named(cell) for cell in cells if cell not in sealed])
 
 
-@check("every recorded mean is that of its items")
+@check_body("every recorded mean is that of its items")
 def _item_means(context: AuditContext) -> Found:
     evidence, wrong = context.evidence, []
     if evidence.items is None:
@@ -184,7 +184,7 @@ def _item_means(context: AuditContext) -> Found:
     return _by_items(context, wrong)
 
 
-@check("no pair was left out for divergence")
+@check_body("no pair was left out for divergence")
 def _divergence(context: AuditContext) -> Found:
     # Whether the other pairs may decide: `ablate.judge.audit.sensitivity`.
     judged = [run for run in context.ended if run.variant not in context.study.pilots]
@@ -192,7 +192,7 @@ def _divergence(context: AuditContext) -> Found:
     return diverged if diverged and context.study.on_divergence == "exclude_pair" else None
 
 
-@check("the ceiling of diverged runs is worse than any value")
+@check_body("the ceiling of diverged runs is worse than any value")
 def _ceiling(context: AuditContext) -> Found:
     study = context.study
     if not isinstance(study.on_divergence, Ceiling) or all(run.status != "diverged" for run in context.runs):

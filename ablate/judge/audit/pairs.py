@@ -16,7 +16,7 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check, named_run
+from ablate.judge.audit.checks import AuditContext, CheckResult, Found, built_in, check_body, named_run
 from ablate.judge.readings import read_values, samples_of, uneven_spread
 from ablate.records.run_record import Provenance, RunRecord
 from prereg.metrics.catalogue import source_of
@@ -30,8 +30,8 @@ def _paired_runs(context: AuditContext) -> bool:
     return built_in(context) and context.study.paired
 
 
-_check = partial(check, applies=built_in)
-_check_pairs = partial(check, applies=_paired_runs)
+_check = partial(check_body, applies=built_in)
+_check_pairs = partial(check_body, applies=_paired_runs)
 _INITIAL = "initial/"
 """What begins the name of the hash of a parameter's initial bytes."""
 _STATED = {"batches", "dropout", "corpus", "tokenizer"}
@@ -70,7 +70,7 @@ def _paired(context: AuditContext) -> list[tuple[RunRecord, Hashes]]:
 def _stated(context: AuditContext) -> Found:
     ended = _ended(context)
     bare = [named_run(run) for run in ended if not _states_all(run)]
-    return Result(bare, f"{len(ended) - len(bare)} of {len(ended)} ended runs state it")
+    return CheckResult(bare, f"{len(ended) - len(bare)} of {len(ended)} ended runs state it")
 
 
 def _declare_equal(
@@ -112,7 +112,7 @@ def _declare_equal(
                     if sha256 != other:
                         of = f"{what} of " if what else ""
                         wrong.append(f"{of}{run.variant} and {variant}, seed {run.seed}")
-        return Result(wrong, f"{compared} {compares} compared, {len(wrong)} differ")
+        return CheckResult(wrong, f"{compared} {compares} compared, {len(wrong)} differ")
 
     @declared(f"{name}, for all variants")
     def _apart(context: AuditContext) -> Found:
@@ -121,7 +121,7 @@ def _declare_equal(
         values = [[canonical_bytes(value) for value in _values(context.study, arm, fields)] for arm in arms]
         moved = [field for field, *of_arms in zip(fields, *values, strict=True) if len(set(of_arms)) > 1]
         found = f"variants differ in {', '.join(moved)}, so they are compared only among equals"
-        return Result(passed=False, found=found) if moved else None
+        return CheckResult(passed=False, found=found) if moved else None
 
 
 _declare_equal(
@@ -152,7 +152,7 @@ _declare_equal(
 )
 
 
-@check(
+@check_body(
     "pairs match in what their trainer says they must",
     applies=lambda context: context.study.paired and not built_in(context),
 )
@@ -165,19 +165,19 @@ def _matched(context: AuditContext) -> Found:
             variant, first_sha256 = first.setdefault((run.seed, name), (run.variant, sha256))
             if sha256 != first_sha256:
                 wrong.append(f"{name} of {run.variant} and {variant}, seed {run.seed}")
-    return Result(wrong, f"{compared} hashes compared, {len(wrong)} differ") if first else None
+    return CheckResult(wrong, f"{compared} hashes compared, {len(wrong)} differ") if first else None
 
 
-@check("runs are compared without pairs", applies=lambda context: not context.study.paired)
-def _without_pairs(context: AuditContext) -> Result:
+@check_body("runs are compared without pairs", applies=lambda context: not context.study.paired)
+def _without_pairs(context: AuditContext) -> CheckResult:
     study, shared_seeds = context.study, []
     for name, claim in study.claims.items():
         shared = set.intersection(*(set(study.seeds_of(arm)) for arm in claim.weights))
         shared_seeds.append(f"{name}: {counted(len(shared), 'seed')} shared" if shared else f"{name}: no seed shared")
-    return Result(found="; ".join(shared_seeds))
+    return CheckResult(found="; ".join(shared_seeds))
 
 
-@check("arms without pairs vary alike", applies=lambda context: not context.study.paired)
+@check_body("arms without pairs vary alike", applies=lambda context: not context.study.paired)
 def _spread_apart(context: AuditContext) -> Found:
     # Without pairs unequal variances err, most where the arm that varies more has few runs (`tests.Welch`).
     apart = []
@@ -214,7 +214,7 @@ def _corpus(context: AuditContext) -> Found:
     else:
         name = "no corpus" if pinned is None else f"'{pinned.name}', sha256 {pinned.sha256[:12]}"
     text = f"{len(runs) - len(wrong)} of {len(runs)} runs read {name}"
-    return Result(wrong, text, required=f"{name}, as registered")
+    return CheckResult(wrong, text, required=f"{name}, as registered")
 
 
 @_check("every run used the registered tokenizer")
@@ -223,7 +223,7 @@ def _tokenizer(context: AuditContext) -> Found:
     if registered.data is None:  # a tokenizer of single characters follows from the corpus
         return None
     wrong = [named_run(run) for run, stated in runs if stated["tokenizer"] != registered.tokenizer_of(run.variant)]
-    return Result(wrong, f"{len(runs) - len(wrong)} of {len(runs)} runs used the tokenizer of their arm")
+    return CheckResult(wrong, f"{len(runs) - len(wrong)} of {len(runs)} runs used the tokenizer of their arm")
 
 
 @_check("claimed losses are of the same validation text")
@@ -235,7 +235,7 @@ def _validated(context: AuditContext) -> Found:
             # Losses on two texts differ by the texts, whatever the arms do.
             if len({study.training(arm).data.sources for arm in arms}) > 1:
                 apart.append(f"{name} ({', '.join(arms)})")
-    return Result(apart, "arms read other corpora, each validated on its own")
+    return CheckResult(apart, "arms read other corpora, each validated on its own")
 
 
 def _one_kind(
@@ -243,11 +243,11 @@ def _one_kind(
 ) -> None:
     """Declare that a part of the provenance is the same for all runs."""
 
-    @check(name, applies=applies)
+    @check_body(name, applies=applies)
     def _kinds(context: AuditContext) -> Found:
         kinds = Counter(kind_of(run.provenance) for run in context.ended)
         counts = [f"{kind if len(kind) < 64 else kind[:12]} ({count} runs)" for kind, count in sorted(kinds.items())]
-        return Result(counts, f"{len(kinds)} over {len(context.ended)} runs", passed=len(kinds) <= 1)
+        return CheckResult(counts, f"{len(kinds)} over {len(context.ended)} runs", passed=len(kinds) <= 1)
 
 
 _one_kind(
@@ -257,7 +257,7 @@ _one_kind(
 )
 
 
-@check("every run was made at the same commit")
+@check_body("every run was made at the same commit")
 def _commits(context: AuditContext) -> Found:
     commits = sorted({run.provenance.commit or "no commit" for run in context.ended})
     return [commit[:12] for commit in commits] if len(commits) > 1 else []
@@ -283,6 +283,6 @@ _one_kind(
 )
 
 
-@check("the tool's source tree was clean", applies=built_in)
+@check_body("the tool's source tree was clean", applies=built_in)
 def _clean(context: AuditContext) -> Found:
     return [named_run(run) for run in context.ended if run.provenance.dirty]

@@ -6,7 +6,16 @@ import json
 
 from pydantic import ValidationError
 
-from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check, listed, named, named_run
+from ablate.judge.audit.checks import (
+    AuditContext,
+    CheckResult,
+    Found,
+    built_in,
+    check_body,
+    first_few,
+    named,
+    named_run,
+)
 from ablate.records.run_record import RunRecord
 from prereg.registry.canon import sha256_of
 from prereg.registry.ledger_entry import ImportedEntry
@@ -17,24 +26,24 @@ from prereg.study.training import Training, breaches, promises_any, unmeasured
 from prereg.text import counted
 
 
-@check("every planned run is present")
+@check_body("every planned run is present")
 def _present(context: AuditContext) -> Found:
     lacking, total = [named(cell) for cell in context.evidence.missing], len(context.evidence.planned)
-    return Result(lacking, f"{total - len(lacking)} of {total} planned runs ended")
+    return CheckResult(lacking, f"{total - len(lacking)} of {total} planned runs ended")
 
 
-@check("no run failed")
+@check_body("no run failed")
 def _failed(context: AuditContext) -> Found:
     failed = [run for run in context.runs if run.status == "failed"]
     return [named_run(run) + (f" ({run.error})" if run.error else "") for run in failed]
 
 
-@check("every seal matches")
+@check_body("every seal matches")
 def _seals(context: AuditContext) -> Found:
     return [*context.evidence.broken]
 
 
-@check("every sealed run is in the ledger")
+@check_body("every sealed run is in the ledger")
 def _in_ledger(context: AuditContext) -> Found:
     wrong = []
     for run in context.ended:
@@ -44,10 +53,10 @@ def _in_ledger(context: AuditContext) -> Found:
         # The hash of run.json itself needs the file: who gathered the evidence compared it and named it `broken`.
         elif any(getattr(entry, field) != getattr(run, field) for field in ("status", *hashes)):
             wrong.append(f"{named_run(run)} is not what the ledger sealed")
-    return Result(wrong, f"{len(context.ended) - len(wrong)} of {len(context.ended)} runs match")
+    return CheckResult(wrong, f"{len(context.ended) - len(wrong)} of {len(context.ended)} runs match")
 
 
-@check("no run outside the plan")
+@check_body("no run outside the plan")
 def _planned(context: AuditContext) -> Found:
     planned = set(context.evidence.planned)
     return [*context.evidence.extra, *(named_run(run) for run in context.runs if run.cell not in planned)]
@@ -62,7 +71,7 @@ def _imports(context: AuditContext, *, bound: bool) -> dict[Cell, ImportedEntry]
     }
 
 
-@check("every run was made under this registration")
+@check_body("every run was made under this registration")
 def _registration(context: AuditContext) -> Found:
     lineage, study = context.registration.lineage, context.study.study
     faults = [named_run(run) for run in context.runs if run.registration not in lineage or run.study != study]
@@ -72,24 +81,24 @@ def _registration(context: AuditContext) -> Found:
     unbound = [named(cell) for cell, entry in imported.items() if not entry.replayed]
     for runs, how in ((unbound, "imported without a registration hash"), (replayed, "made before the registration")):
         if runs:
-            faults.append(f"{counted(len(runs), 'run')} {'was' if len(runs) == 1 else 'were'} {how}{listed(runs)}")
-    return Result(faults, required=context.registration.runs_sha256)
+            faults.append(f"{counted(len(runs), 'run')} {'was' if len(runs) == 1 else 'were'} {how}{first_few(runs)}")
+    return CheckResult(faults, required=context.registration.runs_sha256)
 
 
-@check("every run was made here")
+@check_body("every run was made here")
 def _made_here(context: AuditContext) -> Found:
     bound = _imports(context, bound=True)
     if not bound:
         return None
     notes = list(dict.fromkeys(entry.note for entry in bound.values()))
-    return Result(
+    return CheckResult(
         [named(cell) for cell in bound],
         f"{len(bound)} of {len(context.runs)} runs were made elsewhere and imported",
-        f". Note{listed(notes)}. They name this registration; that they were made after it is their maker's word",
+        f". Note{first_few(notes)}. They name this registration; that they were made after it is their maker's word",
     )
 
 
-@check("every configuration is the registered one")
+@check_body("every configuration is the registered one")
 def _configuration(context: AuditContext) -> Found:
     registered_sha256 = {}
     for arm, variant in context.study.trained.items():
@@ -113,7 +122,7 @@ def _config_sha256(study: Study, run: RunRecord) -> str:
         return sha256_of(run.config)
 
 
-@check("every run consumed its tokens", applies=built_in)
+@check_body("every run consumed its tokens", applies=built_in)
 def _tokens(context: AuditContext) -> Found:
     wrong = []
     for run in (run for run in context.done if run.variant in context.study.trained):
@@ -125,7 +134,7 @@ def _tokens(context: AuditContext) -> Found:
     return wrong
 
 
-@check("every run kept to its promised limits", applies=built_in)
+@check_body("every run kept to its promised limits", applies=built_in)
 def _limits(context: AuditContext) -> Found:
     planned_runs = [run for run in context.ended if run.variant in context.study.trained]
     held = [(run, context.study.training(run.variant).budget) for run in planned_runs]
@@ -142,39 +151,39 @@ def _limits(context: AuditContext) -> Found:
             wrong.append(f"{named_run(run)}: {breach.words}{bound}")
         if unmeasured(budget, peak_memory_bytes=peak):
             wrong.append(f"{named_run(run)}: its memory was not measured")
-    return Result(wrong, f"{len(held)} runs with limits, {len(wrong)} breaches")
+    return CheckResult(wrong, f"{len(held)} runs with limits, {len(wrong)} breaches")
 
 
 def _own_trainer(context: AuditContext) -> bool:
     return not built_in(context)
 
 
-@check("the trainer's code is registered", applies=_own_trainer)
+@check_body("the trainer's code is registered", applies=_own_trainer)
 def _code_registered(context: AuditContext) -> Found:
     scripts = context.registration.scripts or ()
     if context.registration.commits:
         commits = context.registration.commits.items()
-        return Result([f"{name} ({pin.short}): {len(pin.files)} files" for name, pin in commits], passed=True)
+        return CheckResult([f"{name} ({pin.short}): {len(pin.files)} files" for name, pin in commits], passed=True)
     if not scripts:
         text = "no word of the command names a file under the root, and there is no code:"
-        return Result(passed=False, found=text)
-    return Result([f"{pin.path} ({pin.sha256[:12]})" for pin in scripts], f"{len(scripts)} files", passed=True)
+        return CheckResult(passed=False, found=text)
+    return CheckResult([f"{pin.path} ({pin.sha256[:12]})" for pin in scripts], f"{len(scripts)} files", passed=True)
 
 
-@check("every run used the registered code", applies=_own_trainer)
+@check_body("every run used the registered code", applies=_own_trainer)
 def _code(context: AuditContext) -> Found:
     registration = context.registration
     sha256_by_arm = {arm: registration.code_sha256(arm) for arm in registration.study.trained}
     with_other_code = [named_run(run) for run in context.ended if run.provenance.code != sha256_by_arm.get(run.variant)]
     each = "" if registration.commits else f", together {registration.codes_sha256[:12]}"
     files = "the files of its arm's commit" if registration.commits else "the registered files"
-    return Result(with_other_code, required=f"{files}{each}")
+    return CheckResult(with_other_code, required=f"{files}{each}")
 
 
 _PROMISE = "that one seed fixes the same randomness for every variant is the trainer's promise"
 
 
-@check("pairs are matched", applies=lambda context: _own_trainer(context) and context.study.paired)
+@check_body("pairs are matched", applies=lambda context: _own_trainer(context) and context.study.paired)
 def _pairs_promised(context: AuditContext) -> Found:
     if len(context.study.arms) == 1:
         return None
@@ -183,15 +192,15 @@ def _pairs_promised(context: AuditContext) -> Found:
     stated = sorted({name for run in context.ended for name in run.must_match or ()})
     if stated:
         names = f"{', '.join(stated[:5])}{', ...' * (len(stated) > 5)}"
-        return Result(passed=False, found=f"a user's own trainer states hashes of {names}, and no others")
-    return Result(
+        return CheckResult(passed=False, found=f"a user's own trainer states hashes of {names}, and no others")
+    return CheckResult(
         passed=False,
         found="a user's own trainer states no hashes of weights, batches or dropout",
         required=f"{_PROMISE}; to have it compared, in PyTorch: {'; '.join(PAIRING_LINES)}",
     )
 
 
-@check("device and library versions are known", applies=_own_trainer)
+@check_body("device and library versions are known", applies=_own_trainer)
 def _device_promised(_: AuditContext) -> Found:
     text = "a user's own trainer does not state them; what its files import is pinned only if code: names it"
-    return Result(passed=False, found=text)
+    return CheckResult(passed=False, found=text)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ablate.judge.audit.checks import Found, Result, check, named
+from ablate.judge.audit.checks import CheckResult, Found, check_body, named
 from ablate.judge.judge import Judgement, case_of, other_verdicts, outcomes_of_masks
 from ablate.judge.stats.null_hypotheses import Nulls
 from ablate.judge.stats.tests import TINY, Floats, Kept
@@ -38,7 +38,7 @@ from prereg.rule.divergence import ENDS, End, pushed
 from prereg.study.spec import Study
 
 
-def spread(judgement: Judgement, affected: Affected) -> Affected:
+def spread_to_claims(judgement: Judgement, affected: Affected) -> Affected:
     """The same, with the hypotheses of a study whose outcome hangs on touched ones of their role."""
     study = judgement.study
     if not affected.hypotheses or study.analysis.correct != "holm":
@@ -152,7 +152,7 @@ def rests_on(
     return tuple(f"stable({name})" if of_arm else name for name, of_arm in free)
 
 
-@check("the verdict rests on nothing that an amendment made exploratory")
+@check_body("the verdict rests on nothing that an amendment made exploratory")
 def check_verdict(affected: Affected, resting: Sequence[str]) -> Found:
     """The check that fails when the verdict rests on something touched; none where amendments touched nothing."""
     named = [*affected.hypotheses, *(f"stable({arm})" for arm in affected.arms)]
@@ -160,8 +160,8 @@ def check_verdict(affected: Affected, resting: Sequence[str]) -> Found:
         return None
     if resting:
         text = f"it rests on {', '.join(resting)}, touched by {_reasons(affected, resting)}"
-        return Result(passed=False, found=text)
-    return Result(found=f"the same verdict whatever had become of {', '.join(named)}")
+        return CheckResult(passed=False, found=text)
+    return CheckResult(found=f"the same verdict whatever had become of {', '.join(named)}")
 
 
 def _reasons(affected: Affected, resting: Sequence[str]) -> str:
@@ -186,7 +186,7 @@ def arms_that_lost(study: Study, diverged: Iterable[Cell]) -> Kept | None:
     return np.array([[arm in arms for arm in study.arms]])
 
 
-@check("the verdict is the same with lost pairs at their worst")
+@check_body("the verdict is the same with lost pairs at their worst")
 def check_lost(lost: Mapping[str, tuple[Cell, ...]], verdict: str, others: tuple[str, ...]) -> Found:
     """The check that fails when lost pairs could have changed the verdict; none where no pair was lost."""
     if not lost:
@@ -196,7 +196,7 @@ def check_lost(lost: Mapping[str, tuple[Cell, ...]], verdict: str, others: tuple
     return _same_verdict(verdict, others, doubtful=pairs, otherwise=f"whatever became of {pairs}")
 
 
-@check("the verdict is the same with runs begun again at their worst")
+@check_body("the verdict is the same with runs begun again at their worst")
 def check_retried(retried: Sequence[Cell], verdict: str, others: tuple[str, ...]) -> Found:
     """The check that fails when runs that were begun again could have changed the verdict; none without such runs."""
     if not retried:
@@ -205,9 +205,9 @@ def check_retried(retried: Sequence[Cell], verdict: str, others: tuple[str, ...]
     return _same_verdict(verdict, others, doubtful=runs, otherwise=f"with {runs} too")
 
 
-def _same_verdict(verdict: str, others: tuple[str, ...], *, doubtful: str, otherwise: str) -> Result:
+def _same_verdict(verdict: str, others: tuple[str, ...], *, doubtful: str, otherwise: str) -> CheckResult:
     """Passed where no other verdict is possible."""
     could = " or ".join(f"'{possible}'" for possible in others)
-    return Result(
+    return CheckResult(
         passed=not others, found=f"'{verdict}' " + (f"could be {could} with {doubtful}" if others else otherwise)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ablate.judge.audit.checks import AuditContext, Found, Result, check, named
+from ablate.judge.audit.checks import AuditContext, CheckResult, Found, check_body, named
 from prereg.registry.ledger_entry import FailedEntry, RunStartedEntry, SealEntry, TunedEntry
 from prereg.study.designs.tune import Choice, choose
 
@@ -13,7 +13,7 @@ def _is_tuned(context: AuditContext) -> bool:
     return context.study.tune is not None
 
 
-_check = partial(check, applies=_is_tuned)
+_check = partial(check_body, applies=_is_tuned)
 
 
 def choices_of(context: AuditContext) -> tuple[Choice, ...]:
@@ -31,13 +31,13 @@ _NOT_YET = "the pilot has not ended, and its choice is not made yet"
 def _chosen(context: AuditContext) -> Found:
     logged = [entry.chosen for entry in context.of(TunedEntry)]
     if not logged:
-        return Result(found=_NOT_YET) if context.evidence.missing else ["no entry holds a choice"]
+        return CheckResult(found=_NOT_YET) if context.evidence.missing else ["no entry holds a choice"]
     if context.evidence.withheld:
-        return Result(passed=True, found="not derived while planned runs are missing")
+        return CheckResult(passed=True, found="not derived while planned runs are missing")
     # From the sealed values, by the registered rule: the entry is a claim, and this is its proof.
     derived = {choice.arm: choice.setting for choice in choices_of(context)}
     wrong = [f"the ledger has {frozen}, the pilot's values give {derived}" for frozen in logged if frozen != derived]
-    return Result(wrong, f"{len(derived)} arms tuned by {len(context.study.pilots)} pilot arms")
+    return CheckResult(wrong, f"{len(derived)} arms tuned by {len(context.study.pilots)} pilot arms")
 
 
 @_check("the settings were frozen before the runs that are judged")
@@ -50,7 +50,7 @@ def _frozen_before(context: AuditContext) -> Found:
             made.setdefault(arm, entry.index)
     if not made:
         begun = any(entry.variant in study.arms for entry in context.of(RunStartedEntry, SealEntry, FailedEntry))
-        return Result(found=_NOT_YET) if context.evidence.missing and not begun else ["no entry holds a choice"]
+        return CheckResult(found=_NOT_YET) if context.evidence.missing and not begun else ["no entry holds a choice"]
     sealed = {entry.cell: entry.index for entry in reversed(context.of(SealEntry))}
     late = [
         f"{named(cell)} was sealed after it"

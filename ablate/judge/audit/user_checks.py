@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from ablate.judge.audit.checks import Found, Result, check
+from ablate.judge.audit.checks import CheckResult, Found, check_body
 from ablate.judge.verdict import OWN, Check
 from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
@@ -60,7 +60,7 @@ def run_own_checks(registration: Registration, evidence: Evidence, folder: Path)
 
 def not_run(checks: Iterable[OwnCheck]) -> tuple[Check, ...]:
     """The checks of a study that nobody could run: a promise that was not kept."""
-    results = (Result(name=OWN + own.name, passed=False, found="it was not run") for own in checks)
+    results = (CheckResult(name=OWN + own.name, passed=False, found="it was not run") for own in checks)
     return tuple(check for result in results for check in _own(result))
 
 
@@ -74,21 +74,21 @@ def quiet(checks: tuple[Check, ...]) -> tuple[Check, ...]:
     )
 
 
-@check(OWN)
-def _own(result: Result) -> Found:
+@check_body(OWN)
+def _own(result: CheckResult) -> Found:
     return result
 
 
-def _found(registration: Registration, own: OwnCheck, evidence: Evidence, folder: Path) -> Result:
+def _found(registration: Registration, own: OwnCheck, evidence: Evidence, folder: Path) -> CheckResult:
     try:
         path, source = read_registered(own, folder, registration.own_checks)
     except StudyError as error:
-        return Result(name=OWN + own.name, passed=False, found=f"it is not the registered code: {error.found}")
+        return CheckResult(name=OWN + own.name, passed=False, found=f"it is not the registered code: {error.found}")
     texts = dict.fromkeys(("variant", "metric"), str)  # the table holds them as categories, and this code is not ours
     records = Records(metrics=evidence.metrics.astype(texts), runs=evidence.runs, planned=evidence.planned)
     passed, text = _call(own, path, source, records)
     required = f"what {own.entry_point} asks"
-    return Result((), text, passed=passed, severity=own.consequence, required=required, name=OWN + own.name)
+    return CheckResult((), text, passed=passed, severity=own.consequence, required=required, name=OWN + own.name)
 
 
 def _call(own: OwnCheck, path: Path, source: bytes, records: Records) -> tuple[bool, str]:

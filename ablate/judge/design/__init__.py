@@ -7,7 +7,7 @@
     power                   every claim true: power, detectable differences, seeds needed
     error_rate              the state of the world in which the rule errs most
     choice                  what a pilot that misses the best setting does to a tuned comparison
-    characteristics         `design`: all of it in one record
+    characteristics         `simulate_design`: all of it in one record
     refusal, warnings       what registration refuses, and what it warns of
     retrospective           after data: what was planned next to what came
 

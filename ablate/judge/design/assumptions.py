@@ -32,7 +32,7 @@ from prereg.study.spec import Study
 Group = tuple[str, Scale]
 
 
-class Belief(FrozenModel):
+class ScaleBelief(FrozenModel):
     """What is believed of one metric on one scale."""
 
     metric: str
@@ -79,7 +79,7 @@ class Belief(FrozenModel):
 class Beliefs(FrozenModel):
     """Everything the design takes for granted."""
 
-    metrics: tuple[Belief, ...] = ()
+    metrics: tuple[ScaleBelief, ...] = ()
     """By metric and scale."""
     seconds_per_run: float | None = None
     """Time of a run."""
@@ -88,7 +88,7 @@ class Beliefs(FrozenModel):
     divergence: float = 0.0
     """Share of runs that diverge in the scenarios with divergence; 0 leaves them out."""
 
-    def of(self, metric: str, scale: Scale) -> Belief | None:
+    def of(self, metric: str, scale: Scale) -> ScaleBelief | None:
         """The belief about a metric, if there is one."""
         return next((belief for belief in self.metrics if (belief.metric, belief.scale) == (metric, scale)), None)
 
@@ -109,7 +109,7 @@ def assumed(study: Study) -> Beliefs:
         if belief is not None:
             # Without pairs the deciding test makes no use of a correlation of arms.
             correlation = belief.correlation if study.paired else 0.0
-            plain = Belief(metric=metric, scale=scale, sd=belief.sd, correlation=correlation, source="assumed")
+            plain = ScaleBelief(metric=metric, scale=scale, sd=belief.sd, correlation=correlation, source="assumed")
             beliefs.append(_with_items(study, plain))
     return Beliefs(
         metrics=tuple(beliefs), seconds_per_run=study.assume.seconds_per_run, divergence=study.assume.divergence
@@ -121,7 +121,7 @@ def over_new_items(study: Study) -> bool:
     return study.analysis.estimand == "new_seeds_and_items"
 
 
-def _with_items(study: Study, belief: Belief) -> Belief:
+def _with_items(study: Study, belief: ScaleBelief) -> ScaleBelief:
     """The belief with what `assume` says of the items of its metric."""
     assumption = study.assume.of(belief.metric)
     spread, harness = None if assumption is None else assumption.over_items, study.measure.harness
@@ -176,7 +176,7 @@ def learned(study: Study, pilot: Registration, evidence: Evidence) -> Beliefs:
     )
 
 
-def _learned(study: Study, group: Group, pilot: Registration, evidence: Evidence) -> Belief:
+def _learned(study: Study, group: Group, pilot: Registration, evidence: Evidence) -> ScaleBelief:
     metric, scale = group
     name, final = pilot.study.study, evidence.final(metric)
     if task_of(metric) is not None and evidence.items is not None:
@@ -216,7 +216,7 @@ def _learned(study: Study, group: Group, pilot: Registration, evidence: Evidence
         if not study.paired:
             variance, df = total, (len(seeds) - 1) * len(arms)
         low, high = (sqrt(2.0 * variance * df / chi_square_quantile(q, df)) for q in (0.975, 0.025))
-    return Belief(
+    return ScaleBelief(
         metric=metric,
         scale=scale,
         sd=sd,

@@ -11,10 +11,10 @@ from __future__ import annotations
 from math import sqrt
 
 from ablate.judge.audit.stability import false_alarm_text
-from ablate.judge.design.assumptions import Belief, Beliefs, assumed, groups_of, over_new_items
+from ablate.judge.design.assumptions import Beliefs, ScaleBelief, assumed, groups_of, over_new_items
 from ablate.judge.design.choice import notes_on_choice
 from ablate.judge.design.error_rate import correlations, unsearched, worst_case
-from ablate.judge.design.power import Planning, PowerAt, planned
+from ablate.judge.design.power import Planning, PowerAt, planned_power
 from ablate.judge.design.reach import (
     HypothesisDesign,
     hypothesis_design,
@@ -23,7 +23,7 @@ from ablate.judge.design.reach import (
     unreachable_verdicts,
 )
 from ablate.judge.design.scenarios import drawable, effect_scenarios
-from ablate.judge.design.simulate import Chance, Scenario, adopting_verdicts, affordable, simulate
+from ablate.judge.design.simulate import SimulatedChance, SimulatedScenario, adopting_verdicts, affordable, simulate
 from ablate.judge.stats.null_hypotheses import require_known_methods
 from ablate.judge.stats.tests import COUNTED_PAIRS, LISTED_PAIRS
 from prereg.documents.sentences import counted_as
@@ -80,7 +80,7 @@ class Design(FrozenModel):
     """Seconds for all runs, one after another, when `assume` gives the time of one."""
     hypotheses: tuple[HypothesisDesign, ...]
     """In the order of the study."""
-    scenarios: tuple[Scenario, ...]
+    scenarios: tuple[SimulatedScenario, ...]
     """Simulated states of the world."""
     unreachable: tuple[str, ...]
     """Verdicts that no data could produce."""
@@ -90,17 +90,17 @@ class Design(FrozenModel):
     """What these numbers rest on."""
     seed: int
     """Seed of the simulation."""
-    beliefs: tuple[Belief, ...]
+    beliefs: tuple[ScaleBelief, ...]
     """SD and correlation of every claimed metric, with their source."""
     adopting: tuple[str, ...]
     """Verdicts that a supported claim brings about: see `ablate.judge.design.simulate`."""
-    false_adoption: Chance | None
+    false_adoption: SimulatedChance | None
     """The false-positive rate of the whole rule: the largest chance of a false adoption over true effects and over the
     correlation of metrics, with normal differences and no divergence; none without a scale, and of a rule that adopts
     nothing."""
     false_adoption_in: str
     """The state of the world where it is largest."""
-    worst: tuple[Scenario, ...]
+    worst: tuple[SimulatedScenario, ...]
     """That state of the world, the same with skewed differences, and with seeds that fail; none without a rate."""
     power_floor: float
     """Power below which registration is refused for a claim that the decision needs."""
@@ -127,7 +127,9 @@ class Design(FrozenModel):
     lower bound; empty where it was."""
 
 
-def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: Beliefs | None = None) -> Design:
+def simulate_design(
+    study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: Beliefs | None = None
+) -> Design:
     """Plan a study with the functions that will judge it.
 
     Parameters
@@ -169,11 +171,11 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
     )
     # What each claim can come to, and the state of the world in which the rule errs most.
     hypotheses = tuple(hypothesis_design(study, name, believed) for name in study.hypotheses)
-    worst: tuple[Scenario, ...] = ()
+    worst: tuple[SimulatedScenario, ...] = ()
     curve: tuple[PowerAt, ...] = ()
     if states:
         planning = Planning(study, believed, correlation, drawn, seed)
-        hypotheses = tuple(planned(one, planning) for one in hypotheses)
+        hypotheses = tuple(planned_power(one, planning) for one in hypotheses)
         curve = _curve(study, planning)
         printed = [truth for truth, reason in zip(states, reasons, strict=True) if reason is None]
         worst = worst_case(study, believed, printed, n_sims=drawn, seed=seed)
@@ -340,7 +342,7 @@ def _said_assumed(study: Study, beliefs: Beliefs) -> str:
     )
 
 
-def _said_stops(scenario: Scenario) -> str:
+def _said_stops(scenario: SimulatedScenario) -> str:
     """Where a sequential study would end; only under the laws that its levels are worked out for."""
     if not scenario.stops or scenario.law != "normal" or scenario.divergence:
         return ""
@@ -353,7 +355,7 @@ def _said_stops(scenario: Scenario) -> str:
     )
 
 
-def _said_belief(belief: Belief) -> str:
+def _said_belief(belief: ScaleBelief) -> str:
     scale = "" if belief.scale == "raw" else f" ({belief.scale} scale)"
     sentence = f"{belief.metric}{scale}: SD {belief.sd:.4g}, correlation {belief.correlation:.2f} ({belief.source})"
     if belief.n_items is not None:

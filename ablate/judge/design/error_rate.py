@@ -27,8 +27,15 @@ import numpy as np
 from ablate.judge.design.assumptions import Beliefs, groups_of
 from ablate.judge.design.effects import effect_when_true
 from ablate.judge.design.reach import standard_error
-from ablate.judge.design.scenarios import Law, TrueEffects, alarms_of, constants_of, draw, weights_of
-from ablate.judge.design.simulate import Scenario, adopting_verdicts, harmful_verdicts, is_true, simulate, to_the_stop
+from ablate.judge.design.scenarios import Law, TrueEffects, alarms_of, constants_of, draw_studies, weights_of
+from ablate.judge.design.simulate import (
+    SimulatedScenario,
+    adopting_verdicts,
+    harmful_verdicts,
+    is_true,
+    simulate,
+    to_the_stop,
+)
 from ablate.judge.judge import (
     OUTCOME,
     Codes,
@@ -67,7 +74,7 @@ def correlations(study: Study) -> tuple[float, ...]:
 
 def worst_case(
     study: Study, beliefs: Beliefs, named: list[TrueEffects], *, n_sims: int, seed: int
-) -> tuple[Scenario, ...]:
+) -> tuple[SimulatedScenario, ...]:
     """The state of the world with the largest chance of a false adoption, the same with skewed differences, and with
     seeds that fail; nothing when the rule adopts nothing.
 
@@ -88,7 +95,7 @@ def worst_case(
         return ()
     ranked.sort(key=lambda one: -one[0])
 
-    def drawn(at: int, laws: Iterable[Law]) -> Iterator[Scenario]:
+    def drawn(at: int, laws: Iterable[Law]) -> Iterator[SimulatedScenario]:
         _, effects, correlation = ranked[at]
         for law in laws:
             name = _named(study, effects, correlation, law)
@@ -136,7 +143,7 @@ class _Search:
         # No effect of any claim that is chosen freely: of claims against two constants only one can be without.
         least = TrueEffects("", dict(self._completed(dict.fromkeys(self.free, 0.0))), correlation=correlation)
         rng = np.random.default_rng(seed)
-        drawn = draw(study, least, beliefs, n_sims=n_sims, n_seeds=study.n_seeds, rng=rng)
+        drawn = draw_studies(study, least, beliefs, n_sims=n_sims, n_seeds=study.n_seeds, rng=rng)
         self.differences = {name: values - least.effects[name] for name, values in drawn.differences.items()}
         self.items = drawn.items
         self._p: dict[tuple[str, float, Look | None], tuple[Floats, Floats]] = {}

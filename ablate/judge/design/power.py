@@ -23,8 +23,8 @@ from ablate.judge.design.reach import (
     sd_difference,
     standard_error,
 )
-from ablate.judge.design.scenarios import TrueEffects, all_true, arm_means, constants_of, draw, weights_of
-from ablate.judge.design.simulate import Chance, Scenario, affordable, simulate
+from ablate.judge.design.scenarios import TrueEffects, all_true, arm_means, constants_of, draw_studies, weights_of
+from ablate.judge.design.simulate import SimulatedChance, SimulatedScenario, affordable, simulate
 from ablate.judge.judge import AS_IT_IS, OUTCOME, Shifted, judge_p, moved_by, tests_of, weigh
 from ablate.judge.stats import t_power
 from ablate.judge.stats.null_hypotheses import EDGE
@@ -49,7 +49,7 @@ class PowerAt(FrozenModel):
     """Seeds."""
     power: dict[str, float]
     """Hypothesis -> the chance that it is supported; of one without an effect at which power is stated none."""
-    adopting: Chance | None
+    adopting: SimulatedChance | None
     """The chance of any adopting verdict; none where the claims cannot all be true, and each is simulated by itself."""
     n_sims: int
     """Simulated studies."""
@@ -89,7 +89,7 @@ class Planning:
         scenario = self._simulated(self._truth(name) or all_true(self.study), n, n_sims)
         return next(chance.share for chance in scenario.supported if chance.of == name)
 
-    def _simulated(self, truth: TrueEffects, n: int, n_sims: int) -> Scenario:
+    def _simulated(self, truth: TrueEffects, n: int, n_sims: int) -> SimulatedScenario:
         return simulate(self.study, truth, self.beliefs, n_sims=n_sims, seed=[self.seed, 1_000 + n], n_seeds=n)
 
     def _truth(self, name: str | None) -> TrueEffects | None:
@@ -144,7 +144,9 @@ class Planning:
         if study.stopping != "fixed" or len(study.corrected_with(name)) > _MOST_TOGETHER:
             return None
         n, n_sims = study.n_seeds, min(self.n_sims, affordable(study, study.n_seeds), 5_000)
-        drawn = draw(study, truth, self.beliefs, n_sims=n_sims, n_seeds=n, rng=np.random.default_rng([self.seed, 999]))
+        drawn = draw_studies(
+            study, truth, self.beliefs, n_sims=n_sims, n_seeds=n, rng=np.random.default_rng([self.seed, 999])
+        )
         names = list(study.corrected_with(name))
 
         def weighed(one: str, x: Floats, cases: Sequence[Shifted] = AS_IT_IS) -> list[tuple[Floats, Floats]]:
@@ -176,7 +178,7 @@ class Planning:
         return _crossing(powers, smallest if kind.has_margin else 0.0, guess, target)
 
 
-def planned(hypothesis: HypothesisDesign, planning: Planning) -> HypothesisDesign:
+def planned_power(hypothesis: HypothesisDesign, planning: Planning) -> HypothesisDesign:
     """A hypothesis' design with its power, detectable difference and seeds."""
     study, name = planning.study, hypothesis.hypothesis
     effect = effect_when_true(study, name)

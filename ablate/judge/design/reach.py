@@ -15,9 +15,9 @@ from math import ceil, hypot, sqrt
 from ablate.judge.design.assumptions import Beliefs
 from ablate.judge.design.effects import contrast_sd, distance
 from ablate.judge.stats import t_power
-from ablate.judge.stats.kinds import kind_of
+from ablate.judge.stats.kinds import class_of_test
 from ablate.judge.stats.multiplicity import adjusted
-from ablate.judge.stats.null_hypotheses import Null, is_gated, nulls_in, support_levels
+from ablate.judge.stats.null_hypotheses import NullHypothesis, is_gated, nulls_in, support_levels
 from ablate.judge.stats.sequential import EProcessT
 from ablate.judge.stats.tests import Side
 from ablate.judge.stats.unpaired import proportional, welch_df
@@ -137,7 +137,7 @@ def support_floor(study: Study, name: str, n: int) -> float:
     sides = {hypothesis: _side(nulls_in(study, hypothesis)[0]) for hypothesis in together}
     if not is_gated(study, together):
         return floor_of(study, len(together), n, sides[name])
-    floors = [kind_of(study.analysis.test).floor(n, sides[hypothesis]) for hypothesis in together]
+    floors = [class_of_test(study.analysis.test).floor(n, sides[hypothesis]) for hypothesis in together]
     return adjusted(study.gate_steps, floors)[together.index(name)]
 
 
@@ -146,7 +146,7 @@ def floor_of(study: Study, family: int, n: int, side: Side) -> float:
     # Holm's first step is Bonferroni's: the smallest p of m counts m times.
     steps = family if study.analysis.correct == "holm" else 1
     sequential = isinstance(study.stopping, EProcess)
-    return min(1.0, steps * (EProcessT.floor(n) if sequential else kind_of(study.analysis.test).floor(n, side)))
+    return min(1.0, steps * (EProcessT.floor(n) if sequential else class_of_test(study.analysis.test).floor(n, side)))
 
 
 def planned_sizes(study: Study, n: int) -> dict[str, int]:
@@ -154,7 +154,7 @@ def planned_sizes(study: Study, n: int) -> dict[str, int]:
     return {arm: proportional(len(study.seeds_of(arm)), study.n_seeds, n) for arm in study.arms}
 
 
-def _side(null: Null) -> Side:
+def _side(null: NullHypothesis) -> Side:
     """Which kind of test rejects a null, for the floors of p, which are those of either side."""
     return "two" if null.points[0][1] == "two" else "less"
 

@@ -6,7 +6,7 @@ With a witness, and before anything is registered, unless the user's reason for 
 from __future__ import annotations
 
 from ablate.judge.design.characteristics import Design
-from ablate.judge.stats.kinds import kind_of
+from ablate.judge.stats.kinds import class_of_test
 from prereg.errors import UndecidableDesignError, Where
 from prereg.text import significant
 
@@ -24,7 +24,7 @@ def obstacle(design: Design) -> UndecidableDesignError | None:
             costs = f", so that {_quoted(stopped)} can never be the verdict" if stopped else ""
             return UndecidableDesignError(
                 f"'{hypothesis.hypothesis}' can never be supported: the smallest p that "
-                f"{kind_of(design.test).words} gives with {hypothesis.n} seeds is "
+                f"{class_of_test(design.test).words} gives with {hypothesis.n} seeds is "
                 f"{hypothesis.attainable_support:.4g}{corrected}{costs}",
                 required=f"a p that can reach alpha = {design.alpha:g}; the decision asks "
                 f"supported({hypothesis.hypothesis})",

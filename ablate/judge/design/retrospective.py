@@ -88,13 +88,13 @@ class Retrospective(FrozenModel):
 
 def look_back(registration: Registration, findings: tuple[Finding, ...]) -> tuple[Retrospective, ...]:
     """Every hypothesis with a spread to look back at, in the order of the study."""
-    planned = frozen_design(registration)
+    planned = design_in_lock(registration)
     by_name = {} if planned is None else {row.hypothesis: row for row in planned.hypotheses}
     looked_back = [_one(registration.study, finding, planned, by_name.get(finding.hypothesis)) for finding in findings]
     return tuple(review for review in looked_back if review is not None)
 
 
-def frozen_design(registration: Registration) -> Design | None:
+def design_in_lock(registration: Registration) -> Design | None:
     """The design in a lock; none where there is none, or where another version wrote it."""
     if registration.design is None:
         return None
@@ -128,7 +128,7 @@ def _one(
     claim = study.claims[finding.hypothesis]
     kind, smallest, beyond = claim.kind.power, finding.smallest, distance(study, finding.hypothesis)
     below = smallest / sd if claim.by is None and not claim.kind.is_absence else None
-    reached = min(1.0, t_power.power(kind, beyond / sd, n, level, refuted_below=below)) if beyond > 0 else None
+    reached = min(1.0, t_power.t_test_power(kind, beyond / sd, n, level, refuted_below=below)) if beyond > 0 else None
     seeds = t_power.seeds_for(kind, beyond / sd, level, 0.8, refuted_below=below) if beyond > 0 else None
     # More seeds would have helped only where a fixed number was inconclusive: looks stop in their own way, and what is
     # said of them is how many seeds a test without looks would take.

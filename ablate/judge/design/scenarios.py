@@ -58,7 +58,7 @@ class Drawn:
     """Simulated studies."""
 
     differences: dict[str, Floats]
-    """By hypothesis: studies x seeds; without pairs the runs, laid out as for `ablate.judge.judge.arms_of`."""
+    """By hypothesis: studies x seeds; without pairs the runs, laid out as for `ablate.judge.judge.columns_by_arm`."""
     kept: dict[str, Kept] | None
     """Pairs (or runs) that enter; none when all do."""
     stable: Kept
@@ -181,7 +181,7 @@ def drawable(study: Study, truth: TrueEffects, beliefs: Beliefs) -> str | None:
     return None
 
 
-def draw(
+def draw_studies(
     study: Study, truth: TrueEffects, beliefs: Beliefs, *, n_sims: int, n_seeds: int, rng: np.random.Generator
 ) -> Drawn:
     """Simulated studies under a truth; every claimed metric has a belief."""

@@ -26,9 +26,9 @@ import numpy.typing as npt
 
 from ablate.judge.design.assumptions import Beliefs
 from ablate.judge.design.reach import verdicts_of
-from ablate.judge.design.scenarios import Drawn, Law, TrueEffects, draw
+from ablate.judge.design.scenarios import Drawn, Law, TrueEffects, draw_studies
 from ablate.judge.judge import OUTCOME, Codes, Judgement, Outcomes, Rows, case_of, distinct, judge_rows
-from ablate.judge.stats.kinds import kind_of
+from ablate.judge.stats.kinds import class_of_test
 from ablate.judge.stats.null_hypotheses import nulls_in
 from ablate.judge.stats.tests import Kept
 from prereg.frozen import FrozenModel
@@ -37,7 +37,7 @@ from prereg.rule.condition import Outcome
 from prereg.study.spec import Study
 
 
-class Chance(FrozenModel):
+class SimulatedChance(FrozenModel):
     """A simulated probability."""
 
     of: str
@@ -51,7 +51,7 @@ class Chance(FrozenModel):
     number), a one-sided upper bound; none elsewhere."""
 
 
-class Scenario(FrozenModel):
+class SimulatedScenario(FrozenModel):
     """One state of the world, and what the registered rule makes of it."""
 
     name: str
@@ -60,19 +60,19 @@ class Scenario(FrozenModel):
     """The true effect of every claim, on its scale."""
     n_sims: int
     """Simulated studies."""
-    verdicts: tuple[Chance, ...]
+    verdicts: tuple[SimulatedChance, ...]
     """The chance of every verdict, in the order of the decision."""
-    supported: tuple[Chance, ...]
+    supported: tuple[SimulatedChance, ...]
     """The chance that each hypothesis is supported."""
-    refuted: tuple[Chance, ...]
+    refuted: tuple[SimulatedChance, ...]
     """The chance that each hypothesis is refuted."""
-    false_supported: tuple[Chance, ...]
+    false_supported: tuple[SimulatedChance, ...]
     """By role, or over the gate: the chance of any false "supported"."""
-    false_refuted: tuple[Chance, ...]
+    false_refuted: tuple[SimulatedChance, ...]
     """By role: the chance of any false "refuted"."""
-    adopting: Chance | None = None
+    adopting: SimulatedChance | None = None
     """The chance of any adopting verdict; none without such a verdict."""
-    false_adopting: Chance | None = None
+    false_adopting: SimulatedChance | None = None
     """The chance of a false adoption."""
     law: Law = "normal"
     """Law of the differences about their means."""
@@ -80,9 +80,9 @@ class Scenario(FrozenModel):
     """Share of runs that diverge."""
     correlation: float = 0.0
     """Of the noise of two metrics in one run, each turned so that up is better."""
-    stops: tuple[Chance, ...] = ()
+    stops: tuple[SimulatedChance, ...] = ()
     """The chance that a sequential study ends at each of its looks; none for a fixed number of seeds."""
-    inadmissible: Chance | None = None
+    inadmissible: SimulatedChance | None = None
     """The chance of no verdict, because lost pairs at their worst could have changed it: with it the verdicts add up to
     1, and only the other studies count above. None where that did not happen."""
     mean_seeds: float | None = None
@@ -95,7 +95,7 @@ def adopting_verdicts(study: Study) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Stopped:
+class StoppedStudies:
     """Simulated studies at the look where each stops; of a fixed number of seeds, at their end."""
 
     codes: Codes
@@ -106,7 +106,7 @@ class Stopped:
     """The number of the look, from 1; of a fixed number of seeds 1."""
 
 
-def to_the_stop(study: Study, n_studies: int, judged_at: Callable[[Look | None, Rows], Outcomes]) -> Stopped:
+def to_the_stop(study: Study, n_studies: int, judged_at: Callable[[Look | None, Rows], Outcomes]) -> StoppedStudies:
     """Judge studies at one look after the other, each until it stops, by the rule that ends a real one.
 
     `judged_at` judges some of the studies at a look; without looks, all of them once.
@@ -124,10 +124,10 @@ def to_the_stop(study: Study, n_studies: int, judged_at: Callable[[Look | None, 
         # A look that is not the last ends nothing where its verdict would not be given.
         last = look is None or look.last
         stopped[going if last else going[ruled[going] & judged.ends_the_study()]] = number
-    return Stopped(codes, ruled, stopped)
+    return StoppedStudies(codes, ruled, stopped)
 
 
-def judge_drawn(study: Study, drawn: Drawn) -> Stopped:
+def judge_drawn(study: Study, drawn: Drawn) -> StoppedStudies:
     """Simulated studies, judged as real ones.
 
     Which arms were stable is taken over all seeds, not over those that a look sees: a difference only to rules that
@@ -151,7 +151,7 @@ def judge_drawn(study: Study, drawn: Drawn) -> Stopped:
 
 def simulate(
     study: Study, truth: TrueEffects, beliefs: Beliefs, *, n_sims: int, seed: list[int], n_seeds: int | None = None
-) -> Scenario:
+) -> SimulatedScenario:
     """What the registered rule makes of simulated studies under a truth.
 
     Parameters
@@ -169,9 +169,9 @@ def simulate(
     """
     n_seeds = study.n_seeds if n_seeds is None else n_seeds
     # Draw, judge, and stop at looks.
-    drawn = draw(study, truth, beliefs, n_sims=n_sims, n_seeds=n_seeds, rng=np.random.default_rng(seed))
+    drawn = draw_studies(study, truth, beliefs, n_sims=n_sims, n_seeds=n_seeds, rng=np.random.default_rng(seed))
     names, looks = list(study.hypotheses), looks_of(study)
-    stops: tuple[Chance, ...] = ()
+    stops: tuple[SimulatedChance, ...] = ()
     mean_seeds = None
     ended = judge_drawn(study, drawn)
     if looks:
@@ -203,11 +203,11 @@ def simulate(
             }
             wrongly += times * (verdict in harmed or study.rule.decide(without, settled).verdict != verdict)
 
-    def counted(key: Outcome) -> tuple[Chance, ...]:
+    def counted(key: Outcome) -> tuple[SimulatedChance, ...]:
         counts = (codes == OUTCOME.index(key)).sum(axis=0)
         return _chances(dict(zip(names, map(int, counts), strict=True)), tuple(names), n_sims)
 
-    def wrong(key: Outcome, together: Mapping[str, tuple[str, ...]]) -> tuple[Chance, ...]:
+    def wrong(key: Outcome, together: Mapping[str, tuple[str, ...]]) -> tuple[SimulatedChance, ...]:
         hits = codes == OUTCOME.index(key)
         counts: dict[str, int] = {
             role: int(hits[:, [names.index(one) for one in family if one in false[key]]].any(axis=1).sum())
@@ -215,7 +215,7 @@ def simulate(
         }
         return _chances(counts, tuple(counts), n_sims)
 
-    return Scenario(
+    return SimulatedScenario(
         name=truth.name,
         effects=effects,
         n_sims=n_sims,
@@ -272,14 +272,14 @@ def _of_arms(study: Study, name: str) -> tuple[str, ...]:
     return () if study.claims[name].trend is not None else tuple(study.claims[name].left)
 
 
-def _chance(of: str, k: int, n: int) -> Chance:
+def _chance(of: str, k: int, n: int) -> SimulatedChance:
     # Agresti and Coull (1998): two successes and two failures more, so that a share of 0 has an error too.
     centre = (k + 2.0) / (n + 4.0)
     error = sqrt(centre * (1.0 - centre) / (n + 4.0))
-    return Chance(of=of, share=k / n, error=error, at_most=None if k else 1.0 - 0.05 ** (1.0 / n))
+    return SimulatedChance(of=of, share=k / n, error=error, at_most=None if k else 1.0 - 0.05 ** (1.0 / n))
 
 
-def _chances(counts: Mapping[str, int], names: tuple[str, ...], n: int) -> tuple[Chance, ...]:
+def _chances(counts: Mapping[str, int], names: tuple[str, ...], n: int) -> tuple[SimulatedChance, ...]:
     return tuple(_chance(name, counts.get(name, 0), n) for name in names)
 
 
@@ -294,6 +294,6 @@ _FEWEST = 250
 def affordable(study: Study, n: int | None = None) -> int:
     """How many studies a scenario takes by default: by test and number of seeds alone, so that a design repeats."""
     seeds = study.n_seeds if n is None else n
-    most = kind_of(study.analysis.test).affordable_studies(seeds) if study.stopping == "fixed" else _AT_LOOKS
+    most = class_of_test(study.analysis.test).affordable_studies(seeds) if study.stopping == "fixed" else _AT_LOOKS
     # Of many registered seeds fewer studies are drawn: time and memory are those of all their differences.
     return most if n is not None else min(most, max(_FEWEST, _MOST_DRAWN // seeds))

@@ -76,7 +76,7 @@ def design_warnings(
     )
 
 
-def as_json(warnings: Sequence[DesignWarning]) -> list[dict[str, str]]:
+def warnings_as_json(warnings: Sequence[DesignWarning]) -> list[dict[str, str]]:
     """Plain data for `--json`."""
     return [{("try" if key == "fix" else key): value for key, value in asdict(warning).items()} for warning in warnings]
 
@@ -189,7 +189,7 @@ def _exact_power(study: Study, name: str) -> Power | None:
     # A change that is shown to be too small to matter is refuted; that also depends on the correction.
     refutable = alone and claim.by is None and not claim.kind.is_absence
     below = study.hypotheses[name].smallest / sd if refutable else None
-    power = t_power.power(kind, size, n, analysis.alpha, refuted_below=below)
+    power = t_power.t_test_power(kind, size, n, analysis.alpha, refuted_below=below)
     level = analysis.alpha / (1 if alone else together)
     seeds = t_power.seeds_for(kind, size, level, 0.8, refuted_below=below) or 0
     if alone:

@@ -14,7 +14,7 @@ from prereg.study.tests import Test
 assert TwoWay.name in KINDS, "the module of the two-way test fills its row"
 
 
-def kind_of(method: Test) -> type[SignificanceTest]:
+def class_of_test(method: Test) -> type[SignificanceTest]:
     """The class of a test. Raises `KeyError` for one that nobody declared.
 
     Examples
@@ -51,7 +51,7 @@ def over_seeds(
     >>> [float(over_seeds(method, x).p(0.0, "greater")[0]) for method in ("sign_flip", "wilcoxon")]
     [0.015625, 0.015625]
     """
-    kind = kind_of(method)
+    kind = class_of_test(method)
     if not np.isfinite(x).all():
         # Any other use was refused when the study was read (`prereg.study.validate`).
         assert kind.takes_ranked, (method, x)
@@ -71,7 +71,7 @@ def undecided(method: Test, n: int) -> str | None:
     >>> undecided("bootstrap_t", 3)
     '3 pairs, and bootstrap-t decides from 4 on: with fewer it errs more than alpha'
     """
-    kind = kind_of(method)
+    kind = class_of_test(method)
     # Below two pairs the test itself refuses, with its own words (`NoTestError`).
     if n >= kind.fewest or kind.fewest == 2:
         return None

@@ -69,7 +69,7 @@ EDGE: Final = 1e-9
 
 
 @dataclass(frozen=True)
-class Null:
+class NullHypothesis:
     """What must be rejected: every point, from its side, and the test's statistic must point `towards` if not 0."""
 
     points: tuple[tuple[float, Side], ...]
@@ -131,7 +131,7 @@ def interval_level(study: Study, name: str) -> float:
 
 
 @lru_cache(maxsize=1024)
-def nulls_of(verb: Verb, better: Better, smallest: float) -> tuple[Null, Null | None]:
+def nulls_of(verb: Verb, better: Better, smallest: float) -> tuple[NullHypothesis, NullHypothesis | None]:
     """What a claim must reject to be supported, and to be refuted: a row of the table above.
 
     Returns
@@ -155,7 +155,7 @@ def nulls_of(verb: Verb, better: Better, smallest: float) -> tuple[Null, Null | 
     return support, _rejected(kind.refuted, sign, smallest) if refutable else None
 
 
-def _rejected(rejected: Rejected, sign: int, smallest: float) -> Null:
+def _rejected(rejected: Rejected, sign: int, smallest: float) -> NullHypothesis:
     """The null of a row of `KINDS`."""
     return {
         "zero": lambda: towards_(sign),
@@ -166,12 +166,12 @@ def _rejected(rejected: Rejected, sign: int, smallest: float) -> Null:
     }[rejected]()
 
 
-def nulls_in(study: Study, name: str) -> tuple[Null, Null | None]:
+def nulls_in(study: Study, name: str) -> tuple[NullHypothesis, NullHypothesis | None]:
     """`nulls_of` a hypothesis of a study, at its registered margin."""
     return nulls_of(study.claims[name].verb, study.claims[name].better, study.hypotheses[name].smallest)
 
 
-def rejected_null(verb: Verb, better: Better, smallest: float, outcome: Outcome) -> Null | None:
+def rejected_null(verb: Verb, better: Better, smallest: float, outcome: Outcome) -> NullHypothesis | None:
     """The null whose rejection is the outcome; none of an inconclusive one.
 
     Examples
@@ -183,7 +183,7 @@ def rejected_null(verb: Verb, better: Better, smallest: float, outcome: Outcome)
     return {"supported": support, "refuted": refute}.get(outcome)
 
 
-def excludes(bounds: Interval, null: Null) -> bool:
+def excludes(bounds: Interval, null: NullHypothesis) -> bool:
     """Whether no value of a null lies in an interval; an open end holds every value beyond.
 
     Examples
@@ -253,7 +253,7 @@ def is_gated(study: Study, names: Sequence[str]) -> bool:
     return bool(study.gate_steps) and study.hypotheses[names[0]].role != "exploratory"
 
 
-def towards_(sign: int) -> Null:
+def towards_(sign: int) -> NullHypothesis:
     """No effect, two-sided, worth nothing unless the test's own statistic points the claimed way (0: either way).
 
     Examples
@@ -261,10 +261,10 @@ def towards_(sign: int) -> Null:
     >>> towards_(-1).excludes(-0.2), towards_(-1).excludes(0.2), towards_(0).excludes(0.2)
     (True, False, True)
     """
-    return Null(((0.0, "two"),), sign)
+    return NullHypothesis(((0.0, "two"),), sign)
 
 
-def short_of(sign: int, margin: float) -> Null:
+def short_of(sign: int, margin: float) -> NullHypothesis:
     """An effect that reaches the margin in the given direction, one-sided.
 
     Examples
@@ -272,10 +272,10 @@ def short_of(sign: int, margin: float) -> Null:
     >>> short_of(-1, 0.1).excludes(-0.05), short_of(-1, 0.1).excludes(-0.1)
     (True, False)
     """
-    return Null(((sign * margin, "less" if sign > 0 else "greater"),))
+    return NullHypothesis(((sign * margin, "less" if sign > 0 else "greater"),))
 
 
-def beyond(sign: int, margin: float) -> Null:
+def beyond(sign: int, margin: float) -> NullHypothesis:
     """An effect that falls short of the margin in the given direction, one-sided.
 
     Examples
@@ -283,10 +283,10 @@ def beyond(sign: int, margin: float) -> Null:
     >>> beyond(-1, 0.1).excludes(-0.2), beyond(-1, 0.1).excludes(-0.05)
     (True, False)
     """
-    return Null(((sign * margin, "greater" if sign > 0 else "less"),))
+    return NullHypothesis(((sign * margin, "greater" if sign > 0 else "less"),))
 
 
-def within(margin: float) -> Null:
+def within(margin: float) -> NullHypothesis:
     """TOST: an effect that reaches the margin in either direction; the larger of the two one-sided p
     values counts (Schuirmann 1987).
 
@@ -296,4 +296,4 @@ def within(margin: float) -> Null:
     (True, False)
     """
     assert margin > 0, margin
-    return Null((*short_of(1, margin).points, *short_of(-1, margin).points))
+    return NullHypothesis((*short_of(1, margin).points, *short_of(-1, margin).points))

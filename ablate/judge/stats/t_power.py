@@ -31,7 +31,7 @@ MOST_SPREAD = 40.0
 """In true SDs: of all samples of two or more, none that a double can count has a larger SD."""
 
 
-def power(
+def t_test_power(
     kind: Kind, size_sd: float, n: float, alpha: float, *, refuted_below: float | None = None, df: float | None = None
 ) -> float:
     """Power of a t test: the chance of rejecting.
@@ -105,9 +105,9 @@ def detectable(kind: Kind, n: float, alpha: float, target: float = 0.8, *, df: f
     """
     high = 1.0
     # Power rises with the size: doubled until it brackets the target, then Brent.
-    while power(kind, high, n, alpha, df=df) < target:
+    while t_test_power(kind, high, n, alpha, df=df) < target:
         high *= 2.0
-    return root(lambda size: power(kind, size, n, alpha, df=df) - target, 0.0, high, xtol=1e-9)
+    return root(lambda size: t_test_power(kind, size, n, alpha, df=df) - target, 0.0, high, xtol=1e-9)
 
 
 def seeds_for(
@@ -123,7 +123,7 @@ def seeds_for(
     """
 
     def enough(n: int) -> bool:
-        return power(kind, size_sd, n, alpha, refuted_below=refuted_below) >= target
+        return t_test_power(kind, size_sd, n, alpha, refuted_below=refuted_below) >= target
 
     fewest = bisect_left(range(MOST_SEEDS + 1), True, 2, key=enough)
     return fewest if fewest <= MOST_SEEDS else None

@@ -67,9 +67,9 @@ def files_of(drawn: tuple[Drawing, ...]) -> Mapping[str, tuple[str, ...]]:
     }
 
 
-def draw(panel: Panel, form: Form) -> bytes:
+def draw_panel(panel: Panel, form: Form) -> bytes:
     """A panel as a file of one of the three forms."""
-    with debug_mode(False):  # as `charts.draw`
+    with debug_mode(False):  # as `charts.draw_chart`
         spec = printable(panel.make().to_dict(validate=False), panel.title)
     version = "_".join(alt.SCHEMA_VERSION.split(".")[:2])
     if form == "pdf":

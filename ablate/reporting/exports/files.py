@@ -15,7 +15,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from ablate.judge.design.retrospective import frozen_design, look_back
+from ablate.judge.design.retrospective import design_in_lock, look_back
 from ablate.judge.verdict import Finding, Interval, shown_zone
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics
@@ -294,7 +294,7 @@ def _checks(context: ReportContext) -> Iterator[Row]:
 
 def _design(context: ReportContext) -> Iterator[Row]:
     """The chance of each ending of a study, for each simulated state of the world."""
-    design = frozen_design(context.registration) if context.registration.design is not None else None
+    design = design_in_lock(context.registration) if context.registration.design is not None else None
     for scenario in () if design is None else design.scenarios:
         endings = [(f"verdict: {chance.of}", chance) for chance in scenario.verdicts]
         if scenario.inadmissible:
@@ -342,12 +342,12 @@ def export_files(form: Export, context: ReportContext, document: Document) -> It
         made = paper(context, document)
         yield from ((f"latex/{name}", text.encode()) for name, text in made.texts.items())
         yield from (
-            (f"latex/figures/{drawing.stem}.pdf", figures.draw(drawing.panel, "pdf")) for drawing in made.drawings
+            (f"latex/figures/{drawing.stem}.pdf", figures.draw_panel(drawing.panel, "pdf")) for drawing in made.drawings
         )
     else:
         drawn = figures.drawings(document)
         for drawing in drawn:
             yield from (
-                (f"figures/{drawing.stem}.{form_}", figures.draw(drawing.panel, form_)) for form_ in figures.FORMS
+                (f"figures/{drawing.stem}.{form_}", figures.draw_panel(drawing.panel, form_)) for form_ in figures.FORMS
             )
         yield "figures/captions.md", figures.captions(drawn).encode()

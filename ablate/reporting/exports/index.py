@@ -14,7 +14,7 @@ from ablate.reporting.blocks import Block, Paragraph, Section, Table
 from ablate.reporting.document import Banner, Document
 from ablate.reporting.estimates import NONE
 from ablate.reporting.latex.paper import LINE_OF_PAGE, preamble, standalone
-from ablate.reporting.latex.render import Style, block, float_table, sections
+from ablate.reporting.latex.render import Style, block, float_table, latex_sections
 from ablate.reporting.summaries.proof import programme_section
 from ablate.reporting.tables import EFFECTS_BY_STUDY, INDEX, EffectRow
 from ablate.reporting.view import views_of
@@ -86,7 +86,7 @@ def latex_index(document: Document, studies: Sequence[StudyOverview]) -> dict[st
     style = Style(frozenset(names | metrics))
     page = Style(style.names, LINE_OF_PAGE)
     banner = block(Paragraph(f"{document.banner.headline}: {' '.join(document.banner.reasons)}", "lead"), page, {})
-    body = f"{banner}\n\n{sections(document.sections, page, {})}"
+    body = f"{banner}\n\n{latex_sections(document.sections, page, {})}"
     part = float_table(effects_table(studies), style, "tab:studies")
     return {
         "index.tex": standalone(TITLE, "", body, head=preamble()),

@@ -24,13 +24,13 @@ from ablate.reporting.exports import figures
 from ablate.reporting.latex.paper import LINE_OF_PAGE, Paper, methods, preamble, standalone, style_of
 from ablate.reporting.latex.prose import prose
 from ablate.reporting.latex.references import WORKS, Works, bibtex, keys_in
-from ablate.reporting.latex.render import Style, block, float_figure, float_table, sections
+from ablate.reporting.latex.render import Style, block, float_figure, float_table, latex_sections
 from ablate.reporting.sections.audit import runs_section
 from ablate.reporting.sections.registration import registration_section
 from ablate.reporting.view import FindingView, Shared, by_scale, views_of
 from ablate.reporting.wording import phrase
 from prereg import text as words
-from prereg.documents.facts import Facts
+from prereg.documents.facts import StudyFacts
 from prereg.documents.sentences import macro, say
 from prereg.errors import SpecError, StudyError, Where, nearest
 from prereg.escape import latex
@@ -62,7 +62,7 @@ class PaperPlan(FrozenModel):
 
 
 @dataclass(frozen=True)
-class Source:
+class PaperSource:
     """What a paper is written from."""
 
     plan: PaperPlan
@@ -73,7 +73,7 @@ class Source:
     """Those that the prose cites, beside ours."""
 
 
-def article(source: Source) -> Paper:
+def article(source: PaperSource) -> Paper:
     """The files of a paper. Raises `SpecError` for prose that cannot be carried over, with its file, and for a figure
     that a report does not have."""
     studies = {
@@ -143,7 +143,9 @@ def _prose(name: str, text: str, asked: Mapping[str, str]) -> tuple[Section, ...
 
 def _section(parts: Sequence[Section], style: Style) -> str:
     first, *others = parts
-    return "\n\n".join(filter(None, [sections([first], style, {}), sections(others, style, {}, "subsection")]))
+    return "\n\n".join(
+        filter(None, [latex_sections([first], style, {}), latex_sections(others, style, {}, "subsection")])
+    )
 
 
 def _abstract(parts: Sequence[Section], style: Style) -> str:
@@ -152,7 +154,7 @@ def _abstract(parts: Sequence[Section], style: Style) -> str:
 
 
 def _headed(level: str, title: str, paragraphs: Sequence[str], style: Style) -> Iterator[str]:
-    yield sections([Section("", title, tuple(map(Paragraph, paragraphs)))], style, {}, level)
+    yield latex_sections([Section("", title, tuple(map(Paragraph, paragraphs)))], style, {}, level)
 
 
 # -- methods: what most studies share is said once ---------------------------------------------------------------------
@@ -182,7 +184,7 @@ def _shared_methods(studies: Mapping[str, ReportContext]) -> list[str]:
 
 def _setting(context: ReportContext) -> str:
     """What the runs of a study were, in the sentences of its methods."""
-    parts = [macro("training", Facts(context.study, context.registration)), say("tuning", context.study)]
+    parts = [macro("training", StudyFacts(context.study, context.registration)), say("tuning", context.study)]
     return " ".join(filter(None, parts))
 
 
@@ -294,7 +296,7 @@ def _registered(context: ReportContext, style: Style) -> str:
         ("Deviations", phrase("paper.deviations", reasons)),
         *((term, facts[term]) for term in SHOWN_FACTS if term in facts),
     )
-    return sections([Section("", context.study.study, (Terms(items),))], style, {}, "subsection")
+    return latex_sections([Section("", context.study.study, (Terms(items),))], style, {}, "subsection")
 
 
 def file_of(name: str) -> Path:

@@ -18,7 +18,7 @@ from ablate.reporting.document import Document, banner_of
 from ablate.reporting.exports import figures
 from ablate.reporting.headline import MOST_FINDINGS
 from ablate.reporting.latex.references import WORKS, Works, bibtex, keys_in, list_of_references
-from ablate.reporting.latex.render import Style, block, float_figure, float_table, paragraphs, sections
+from ablate.reporting.latex.render import Style, block, float_figure, float_table, latex_paragraphs, latex_sections
 from ablate.reporting.sections.audit import checks_section
 from ablate.reporting.sections.components import components_section
 from ablate.reporting.sections.findings import findings_section
@@ -30,7 +30,7 @@ from ablate.reporting.view import FindingView, Shared, views_of
 from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.documents.claims import value_read
-from prereg.documents.facts import Facts
+from prereg.documents.facts import StudyFacts
 from prereg.documents.sentences import macro
 from prereg.escape import latex
 from prereg.study.designs.per_task import by_family
@@ -56,8 +56,8 @@ def paper(context: ReportContext, document: Document) -> Paper:
     files = {name: [f"figures/{stem}.pdf" for stem in stems] for name, stems in figures.files_of(drawn).items()}
     style, study = style_of(context), context.study
     parts = {
-        "results.tex": paragraphs([*results(context)], style),
-        "methods.tex": paragraphs([*methods(context)], style),
+        "results.tex": latex_paragraphs([*results_in_prose(context)], style),
+        "methods.tex": latex_paragraphs([*methods(context)], style),
         **{
             f"table-{name}.tex": float_table(table, style, f"tab:{study.study}:{name}")
             for name, table in paper_tables(context).items()
@@ -101,7 +101,7 @@ def style_of(context: ReportContext) -> Style:
     return Style(frozenset([*study.arms, *study.hypotheses, *metrics, *fields, *study.tie_breakers]))
 
 
-def results(context: ReportContext) -> Iterator[str]:
+def results_in_prose(context: ReportContext) -> Iterator[str]:
     """The verdict by the registered rule, then for each role three sentences: how its claims ended; estimates with
     interval, n and margin; tests with p. A family of claims per task has one line."""
     banner = banner_of(context.decision, context.registration)
@@ -162,7 +162,7 @@ def values_table(study: Study, views: Sequence[FindingView]) -> Table:
 def appendix(context: ReportContext) -> Iterator[Block]:
     """The registration: its hash and date, hypotheses, rule, what it could find; then what deviated from it."""
     yield from registration_section(context).blocks
-    facts = Facts(context.study)
+    facts = StudyFacts(context.study)
     yield from (Paragraph(macro("claims.outcomes", facts, claim)) for claim in facts.claims)
     yield from checks_section(context).blocks
 
@@ -226,6 +226,6 @@ def _page(context: ReportContext, document: Document, style: Style, files: Mappi
     ]
     framed = [r"\noindent\fbox{\begin{minipage}{\dimexpr\linewidth-2\fboxsep-2\fboxrule}", *inside, r"\end{minipage}}"]
     opening = (part for content in document.on_opening for part in (block(content, style, files), ""))
-    body = "\n".join([*framed, "", *opening, sections(document.sections, style, files)])
+    body = "\n".join([*framed, "", *opening, latex_sections(document.sections, style, files)])
     at = words.moment(context.generated_at)
     return standalone(style.text(document.title), latex(f"Study {document.study}, decided {at}"), body)

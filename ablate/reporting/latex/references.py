@@ -73,12 +73,12 @@ WORKS = works_of((Path(__file__).parents[1] / "templates" / "references.bib").re
 """Those that sentences of ours name."""
 
 
-def words_of(works: Works) -> Mapping[str, str]:
+def citations(works: Works) -> Mapping[str, str]:
     """How a text cites a work -> its key."""
     return {words: key for key, work in works.items() for words in work.cited}
 
 
-CITED = words_of(WORKS)
+CITED = citations(WORKS)
 
 
 def keys_in(*pages: str, works: Works = WORKS) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import assert_never
 
 from ablate.reporting.blocks import Block, Facts, Figure, Paragraph, Section, Table
-from ablate.reporting.latex.references import WORKS, Works, words_of
+from ablate.reporting.latex.references import WORKS, Works, citations
 from prereg.escape import curly, latex
 from prereg.text import MINUS
 
@@ -74,7 +74,7 @@ class Style:
 
     @cached_property
     def _cited(self) -> Mapping[str, str]:
-        return words_of(self.works)
+        return citations(self.works)
 
     @cached_property
     def _marked(self) -> re.Pattern[str]:
@@ -126,7 +126,9 @@ _TONES = {
 }
 
 
-def sections(parts: Sequence[Section], style: Style, files: Mapping[str, Sequence[str]], level: str = "section") -> str:
+def latex_sections(
+    parts: Sequence[Section], style: Style, files: Mapping[str, Sequence[str]], level: str = "section"
+) -> str:
     """Sections with their headings, of a page of their own; `files` are those of the panels of each figure."""
     return "\n\n".join(
         "\n\n".join(
@@ -161,7 +163,7 @@ def _heading(title: str, style: Style) -> str:
     return set_text if set_text == plain else rf"\texorpdfstring{{{set_text}}}{{{plain}}}"
 
 
-def paragraphs(texts: Sequence[str], style: Style) -> str:
+def latex_paragraphs(texts: Sequence[str], style: Style) -> str:
     """Running text, a paragraph for each.
 
     >>> print(paragraphs(["A share of 5%.", "p = .03"], Style()))

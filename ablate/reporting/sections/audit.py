@@ -116,7 +116,7 @@ def _matched(context: ReportContext, arm: str) -> tuple[str, ...]:
 
 def checks_section(context: ReportContext) -> Section:
     """What did not hold, amendments and earlier decisions; then what held, by name, and stability."""
-    checks = in_order(context.decision.checks)
+    checks = gravest_first(context.decision.checks)
     failed = [check for check in checks if not check.passed]
     blocks: list[Block] = [_failed(failed, len(checks))] if failed else []
     earlier = decisions_before(context.evidence.ledger, context.registration.lineage, context.ledger_head)
@@ -133,7 +133,7 @@ def checks_section(context: ReportContext) -> Section:
     return Section("checks", "Checks and deviations", tuple(blocks))
 
 
-def in_order(checks: Iterable[Check]) -> list[Check]:
+def gravest_first(checks: Iterable[Check]) -> list[Check]:
     """Failed checks first, the gravest on top."""
     # Sorting is stable: within a severity the order is that of checks.toml.
     return sorted(checks, key=lambda check: (check.passed, SEVERITY_ORDER[check.severity]))

@@ -14,12 +14,12 @@ from typing import Any
 
 import pandas as pd
 
-from ablate.judge.design.retrospective import frozen_design
+from ablate.judge.design.retrospective import design_in_lock
 from ablate.reporting import estimates, tables
 from ablate.reporting.blocks import Block, Figure, Panel, Paragraph, Section
-from ablate.reporting.charts import Extent, extent, lines, shared
+from ablate.reporting.charts import Extent, axis_range, lines, shared
 from ablate.reporting.context import ReportContext
-from ablate.reporting.description import LINES, at_end, by_bin, by_block, by_step, differences_by_step, summarise
+from ablate.reporting.description import LINES, at_end, by_bin, by_block, by_step, differences_by_step, summarise_arms
 from ablate.reporting.sections.design import power_figure
 from ablate.reporting.tables import ValueRow
 from ablate.reporting.wording import phrase
@@ -72,7 +72,7 @@ def _diagnostics(context: ReportContext) -> Iterator[Block]:
             figures = [*_by_step(context, name)]
         yield from figures
         # Asked for and not there is said: an absence must not look like a curve without events.
-        if not figures and not summarise(context.evidence, name, list(context.study.arms)):
+        if not figures and not summarise_arms(context.evidence, name, list(context.study.arms)):
             yield Paragraph(phrase("curves.not_recorded", name), "warning")
     if recorded and (rows := [*_final(context, recorded)]):
         yield tables.VALUES.of(rows, step=context.study.step_name)
@@ -81,7 +81,7 @@ def _diagnostics(context: ReportContext) -> Iterator[Block]:
 def _final(context: ReportContext, metrics: Sequence[str]) -> Iterator[ValueRow]:
     """A row for each metric and arm that recorded it."""
     for metric in metrics:
-        summaries = summarise(context.evidence, metric, list(context.study.arms))
+        summaries = summarise_arms(context.evidence, metric, list(context.study.arms))
         decimals = estimates.decimals_of((summary.sd for summary in summaries), [summary.mean for summary in summaries])
         unit = words.unit_of(metric, own=context.study.own_units)
         for summary in summaries:
@@ -190,7 +190,7 @@ def _at_places(
 ) -> Iterator[Figure]:
     """Final values at named places, as far as two of them were recorded."""
     arms = list(context.study.arms)
-    recorded = {metric: place for metric, place in places.items() if summarise(context.evidence, metric, arms)}
+    recorded = {metric: place for metric, place in places.items() if summarise_arms(context.evidence, metric, arms)}
     if len(recorded) < 2:
         return
     # Places have names and no distances: they stand at 0, 1, 2 ...
@@ -257,7 +257,7 @@ def _cost(context: ReportContext) -> Iterator[Figure]:
 
 
 def _power(context: ReportContext) -> Iterator[Figure]:
-    design = frozen_design(context.registration) if context.registration.design is not None else None
+    design = design_in_lock(context.registration) if context.registration.design is not None else None
     figure = None if design is None else power_figure(design)
     if figure is not None:
         yield figure
@@ -298,8 +298,8 @@ def _figure(
     else:
         x = Extent(titles[0], (float(frame["x"].min()), float(frame["x"].max())), ticks or {})
         # All at one place: a range of no width has no scale.
-        x = x if x.domain[0] < x.domain[1] else extent(titles[0], [*frame["x"]])
-        y = extent(titles[1], ends, signed=signed)
+        x = x if x.domain[0] < x.domain[1] else axis_range(titles[0], [*frame["x"]])
+        y = axis_range(titles[1], ends, signed=signed)
     # n differs from place to place where places are metrics: the largest of an arm is stated.
     sizes = frame.groupby("arm", sort=False)["n"].max()
     n = [f"{context.arm(str(arm))} {size}" for arm, size in sizes.items()]

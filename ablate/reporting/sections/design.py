@@ -7,10 +7,10 @@ from functools import partial
 from typing import Final
 
 from ablate.judge.design.characteristics import Design
-from ablate.judge.design.simulate import Chance, Scenario
+from ablate.judge.design.simulate import SimulatedChance, SimulatedScenario
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Figure, Panel
-from ablate.reporting.charts import power as power_chart
+from ablate.reporting.charts import power_chart
 from ablate.reporting.context import ReportContext
 from ablate.reporting.wording import phrase
 from prereg import text as words
@@ -66,16 +66,16 @@ def plans_of(design: Design) -> Iterator[tuple[str, str]]:
         yield phrase("design.cost_term"), phrase("design.cost", design, each, all_runs, costs)
 
 
-def said_chance(chance: Chance) -> str:
+def said_chance(chance: SimulatedChance) -> str:
     """A simulated chance with its error; of what no simulated study showed, an upper bound in place of a zero."""
     if chance.at_most is not None:
-        return phrase("design.never_met", estimates.upper_bound(chance.at_most))
+        return phrase("design.never_met", estimates.bound_in_words(chance.at_most))
     # 0.04% must not be shown as 0.0%.
     places = 2 if chance.share < 0.001 else 1
     return f"{words.number(100 * chance.share, places)}% ±{words.number(100 * chance.error, places)}%"
 
 
-def _worst_of(design: Design, *laws: str) -> Scenario | None:
+def _worst_of(design: Design, *laws: str) -> SimulatedScenario | None:
     drawn = (*design.scenarios, *design.worst)
     scenarios = [scenario for scenario in drawn if scenario.law in laws and scenario.false_adopting is not None]
     return (

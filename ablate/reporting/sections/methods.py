@@ -5,11 +5,11 @@ from __future__ import annotations
 from ablate.judge.recompute import recompute
 from ablate.reporting.blocks import Section
 from ablate.reporting.context import ReportContext
-from ablate.reporting.sections.registration import units_of
+from ablate.reporting.sections.registration import sampling_units
 from ablate.reporting.wording import blocks, phrase
 from prereg import text as words
 from prereg.documents.claims import estimates_means
-from prereg.documents.facts import Facts
+from prereg.documents.facts import StudyFacts
 from prereg.documents.procedures import SPENDING
 from prereg.documents.sentences import counted_as, macro, say
 from prereg.study.analysis import EProcess, Looks
@@ -42,14 +42,14 @@ def methods_section(context: ReportContext) -> Section:
     made = blocks(
         "methods",
         study=study,
-        training=f"{macro('training', Facts(study, context.registration))} {_made(context)}".strip(),
+        training=f"{macro('training', StudyFacts(study, context.registration))} {_made(context)}".strip(),
         measured=say("measured", study),
         pairs=_pairs(context),
         starting=" ".join(filter(None, [say(part, study) for part in ("tuning", "starting")])),
         test=say("about_test", study),
         constants=any(claim.constant is not None for claim in study.claims.values()),
         items=study.analysis.estimand if study.analysis.test == "items" else "",
-        units=units_of(study),
+        units=sampling_units(study),
         strata=study.analysis.test == "items" and tasks_are_strata(study),
         directions=any(claim.kind.supported == "zero" for claim in study.claims.values()),
         margins=any(claim.kind.has_bounds for claim in study.claims.values())

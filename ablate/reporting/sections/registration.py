@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ablate.judge.design.retrospective import frozen_design
+from ablate.judge.design.retrospective import design_in_lock
 from ablate.records.run_record import Repetition
 from ablate.reporting import tables
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table
@@ -207,12 +207,12 @@ def _tasks(study: Study, pin: TaskPin) -> str:
 
 
 def _estimand(study: Study) -> str:
-    units, new = units_of(study), study.analysis.estimand != "new_seeds"
+    units, new = sampling_units(study), study.analysis.estimand != "new_seeds"
     of_items, strata = study.analysis.test == "items", tasks_are_strata(study)
     return phrase("promised_parts.estimand", units, of_items, new, together=units == "tasks", strata=strata)
 
 
-def units_of(study: Study) -> str:
+def sampling_units(study: Study) -> str:
     """What is sampled where items are: single items, or the tasks that hold them."""
     harness = study.measure.harness
     return "tasks" if harness is not None and harness.clusters == "tasks" else "items"
@@ -222,7 +222,7 @@ def _frozen_design(context: ReportContext) -> list[Block]:
     """What this study could find, said before it looked; every simulated scenario is in design.csv."""
     if context.registration.design is None:
         return []
-    design = frozen_design(context.registration)
+    design = design_in_lock(context.registration)
     if design is None:  # of another version
         return [Paragraph(phrase("promised_parts.unreadable"), "warning")]
     facts = tuple(facts_of(design))

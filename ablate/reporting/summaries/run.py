@@ -78,7 +78,7 @@ def _short(text: str) -> str:
     return text[:12] if len(text) == 64 else text
 
 
-def costs_section(costs: RunCosts) -> Section:
+def run_costs_section(costs: RunCosts) -> Section:
     """What a call of `ablate run` would make."""
     all_of_it = "" if costs.seconds is None else words.duration(costs.seconds)
     each = "" if costs.seconds_per_run is None else words.duration(costs.seconds_per_run)

@@ -129,7 +129,7 @@ def study_facts(
     study: Study, costs: PlannedRuns, notes: Sequence[str], warnings: Sequence[DesignWarning]
 ) -> dict[str, object]:
     """A study with its defaults written out, its number of runs, what arms cost, its rule by line, and warnings."""
-    from ablate.judge.design.warnings import as_json
+    from ablate.judge.design.warnings import warnings_as_json
 
     rule = [
         {"line": row.line, "when": row.when, "verdict": row.verdict, "decides": row.settles, "of": row.of}
@@ -141,7 +141,7 @@ def study_facts(
         "decision": rule,
         "notes": list(notes),
         "costs": {"arms": [asdict(arm) for arm in costs.arms], "device_hours_from": costs.timed},
-        "warnings": as_json(warnings),
+        "warnings": warnings_as_json(warnings),
     }
 
 
@@ -238,7 +238,7 @@ def power_section(design: Design) -> Section:
     return Section("power", "", tuple(lines))
 
 
-def runs_section(runs: PlannedRuns) -> Section:
+def planned_runs_section(runs: PlannedRuns) -> Section:
     """The runs of a study, and what they cost, arm by arm."""
     each = []
     if len(runs.cells) != len(runs.arms) * len(runs.seeds):
@@ -246,10 +246,10 @@ def runs_section(runs: PlannedRuns) -> Section:
         counts = ((arm.arm, sum(name == arm.arm for name, _ in runs.cells)) for arm in runs.arms)
         each = [phrase("study_parts.runs_of", n, arm) for arm, n in counts]
     title = phrase("study_parts.runs_title", runs.study, len(runs.cells), len(runs.arms), len(runs.seeds), each)
-    return Section("runs", title, (*map(Paragraph, runs.about), *costs_section(runs).blocks))
+    return Section("runs", title, (*map(Paragraph, runs.about), *arm_costs_section(runs).blocks))
 
 
-def costs_section(runs: PlannedRuns) -> Section:
+def arm_costs_section(runs: PlannedRuns) -> Section:
     """Size, FLOPs and device-hours of every arm; ? is not known, and what is known of no arm has no column."""
     hours = [arm.device_hours for arm in runs.arms if arm.device_hours is not None]
     flops = any(arm.flops is not None for arm in runs.arms)
