@@ -123,7 +123,8 @@ class Nursery:
 
     def end(self) -> None:
         self._here.close()
-        self._process.wait(10)
+        # With other tests on both cores, taking down what it has loaded took more than ten seconds.
+        self._process.wait(60)
 
 
 class WarmSubprocess:

@@ -366,7 +366,7 @@ def _names(
 def spread_labels(values: Sequence[float], gap: float) -> list[float]:
     """Places for labels, in the order given: near their values, and at least `gap` apart.
 
-    >>> spread([1.0, 1.1, 5.0], gap=1.0)
+    >>> spread_labels([1.0, 1.1, 5.0], gap=1.0)
     [0.55, 1.55, 5.0]
     """
     # Clusters are pooled as adjacent violators are in isotonic regression: two that overlap become one,

@@ -100,7 +100,7 @@ def p_cell(p: float | None, levels: Iterable[float] = ()) -> str:
 def bound_in_words(share: float) -> str:
     """`at most 0.075%`: an upper bound of a share, rounded up to two digits.
 
-    >>> upper_bound(0.00029957)
+    >>> bound_in_words(0.00029957)
     'at most 0.03%'
     """
     percent = 100.0 * share

@@ -625,7 +625,7 @@ def n_of(estimate: Estimate | None, pairs: int) -> str:
 def log_ratio_in_percent(difference: float) -> float:
     """A difference of natural logarithms as a change in percent.
 
-    >>> round(percent_of(-0.05), 3)
+    >>> round(log_ratio_in_percent(-0.05), 3)
     -4.877
     """
     return 100.0 * math.expm1(difference)

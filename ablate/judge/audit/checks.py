@@ -208,7 +208,7 @@ def first_few(faults: Sequence[str]) -> str:
 
     Examples
     --------
-    >>> listed(["a", "b"]), listed(list("abcdefg"))
+    >>> first_few(["a", "b"]), first_few(list("abcdefg"))
     (': a; b', ': a; b; c; d; e and 2 more')
     """
     more = f" and {len(faults) - _MOST} more" if len(faults) > _MOST else ""

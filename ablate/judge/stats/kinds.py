@@ -19,7 +19,7 @@ def class_of_test(method: Test) -> type[SignificanceTest]:
 
     Examples
     --------
-    >>> kind_of("welch").words, kind_of("sign_flip").floor(6, "greater")
+    >>> class_of_test("welch").words, class_of_test("sign_flip").floor(6, "greater")
     ("Welch's t", 0.015625)
     """
     return KINDS[method]

@@ -65,7 +65,7 @@ def t_test_power(
     >>> from scipy.stats import nct, t
     >>> critical, shift = t.ppf(0.975, 19), 0.5 * sqrt(20)
     >>> expected = nct.sf(critical, 19, shift) + nct.cdf(-critical, 19, shift)
-    >>> bool(abs(power("either", 0.5, 20, 0.05) - expected) < 1e-9)
+    >>> bool(abs(t_test_power("either", 0.5, 20, 0.05) - expected) < 1e-9)
     True
     """
     assert n >= 2 and 0 < alpha < 1, (n, alpha)
@@ -100,7 +100,7 @@ def detectable(kind: Kind, n: float, alpha: float, target: float = 0.8, *, df: f
     Examples
     --------
     >>> size = detectable("towards", 8, 0.05)
-    >>> round(size, 3), round(power("towards", size, 8, 0.05), 6)
+    >>> round(size, 3), round(t_test_power("towards", size, 8, 0.05), 6)
     (1.156, 0.8)
     """
     high = 1.0
@@ -118,7 +118,7 @@ def seeds_for(
     Examples
     --------
     >>> n = seeds_for("either", 0.5, 0.05, 0.9)
-    >>> n, power("either", 0.5, n - 1, 0.05) < 0.9 <= power("either", 0.5, n, 0.05)
+    >>> n, t_test_power("either", 0.5, n - 1, 0.05) < 0.9 <= t_test_power("either", 0.5, n, 0.05)
     (44, True)
     """
 

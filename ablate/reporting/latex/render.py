@@ -166,7 +166,7 @@ def _heading(title: str, style: Style) -> str:
 def latex_paragraphs(texts: Sequence[str], style: Style) -> str:
     """Running text, a paragraph for each.
 
-    >>> print(paragraphs(["A share of 5%.", "p = .03"], Style()))
+    >>> print(latex_paragraphs(["A share of 5%.", "p = .03"], Style()))
     A share of 5\\%.
     <BLANKLINE>
     \\textit{p} =~.03
