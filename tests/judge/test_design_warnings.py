@@ -381,7 +381,11 @@ def test_of_an_own_trainer_the_hours_alone_can_be_known(tmp_path: Path) -> None:
 
 
 def test_a_corpus_that_is_not_here_leaves_the_size_open(house: House) -> None:
-    base = {"model": GPT3_XL, "budget": {"steps": 10, "batch": 4}, "data": {"corpus": "wikitext-2"}}
+    base = {
+        "model": GPT3_XL,
+        "budget": {"steps": 10, "batch": 4},
+        "data": {"corpus": "wikitext-2", "validation": "own"},
+    }
     arm = api.plan_runs(house.write(base=base)).arms[0]
     assert (arm.parameters, arm.tokens, arm.flops) == (None, 10 * 4 * 2048, None)
 
