@@ -28,7 +28,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import ablate
-from ablate.judge.design.retrospective import frozen_design
+from ablate.judge.design.retrospective import design_in_lock
 from ablate.judge.stats import t_power
 from ablate.judge.stats.multiplicity import holm
 from ablate.judge.verdict import Decision, Finding
@@ -255,7 +255,7 @@ def decide(study: str, runs: Sequence[Run], root: Path, *, metric: str) -> Decid
         registration, _ = ablate.register(path, workspace=workspace, accept_underpowered=reason)
     ablate.import_runs(path, source, note="public repository", exploratory=True, workspace=workspace)
     decision = ablate.decide(path, workspace=workspace).decision
-    design = frozen_design(registration)
+    design = design_in_lock(registration)
     power = {} if design is None else {one.hypothesis: one.power for one in design.hypotheses}
     return Decided(study, decision, power, refused=reason is not None)
 
