@@ -67,7 +67,11 @@ def outcome_hash(rows: Iterable[Row], items: Iterable[ItemScore] = ()) -> str:
 
 
 def is_repeatable(name: str) -> bool:
-    """Whether a run made again has the same values of a metric; of one that is not ours, it has to."""
+    """Whether a run made again has the same values of a metric; of one that is not ours, it has to.
+
+    >>> is_repeatable("val/loss"), is_repeatable("speed/tokens_per_s"), is_repeatable("my/score")
+    (True, False, True)
+    """
     metric = METRICS.get(name)
     return metric is None or metric.repeatable
 

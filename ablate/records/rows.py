@@ -139,7 +139,14 @@ RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def checked(role: str, cell: object) -> Any:
-    """A cell that keeps the rule of its column. Raises `LineError` for another."""
+    """A cell that keeps the rule of its column. Raises `LineError` for another.
+
+    >>> checked("seed", 3)
+    3
+    >>> checked("seed", "three")
+    Traceback (most recent call last):
+    ablate.records.rows.LineError: seed "three", which is not a whole number
+    """
     holds, what = RULES[role]
     if not holds(cell):
         raise LineError(f"{role} {cell_in_message(cell)}, which is not {what}")
@@ -147,7 +154,11 @@ def checked(role: str, cell: object) -> Any:
 
 
 def typed(role: str, text: str) -> Any:
-    """A cell of CSV, which has no types, as its column wants it; a blank is none, and what is no number stays text."""
+    """A cell of CSV, which has no types, as its column wants it; a blank is none, and what is no number stays text.
+
+    >>> typed("seed", "2.0e+01"), typed("value", "0.5"), typed("value", "1_000"), typed("variant", "10")
+    (20, 0.5, '1_000', '10')
+    """
     if role in ("variant", "metric") or _NUMBER.fullmatch(text) is None:  # float() also reads 1_000
         return text or None
     number = float(text)
@@ -171,7 +182,13 @@ def value_of(cell: object, metric: str) -> float:
 
 
 def require_range(metric: str, value: float, limits: tuple[float, float] | None) -> None:
-    """Raise `RangeError` for a value that its metric cannot have: a margin means nothing in another unit."""
+    """Raise `RangeError` for a value that its metric cannot have: a margin means nothing in another unit.
+
+    >>> require_range("val/accuracy", 0.9, (0.0, 1.0))
+    >>> require_range("val/accuracy", 90.0, (0.0, 1.0))
+    Traceback (most recent call last):
+    ablate.records.rows.RangeError: val/accuracy is above 1, the largest value that it can have
+    """
     if limits is None or not math.isfinite(value):
         return
     # The value itself stays out of the message: of a failed run, too, it would say which arm is better.
@@ -308,12 +325,20 @@ def _panel_series(
 
 
 def panel_metrics(columns: Iterable[str]) -> list[str]:
-    """The metrics of a panel, each once."""
+    """The metrics of a panel, each once.
+
+    >>> panel_metrics(["Step", "wide-1 - val/loss", "wide-1 - val/loss__MIN", "wide-2 - val/loss"])
+    ['val/loss']
+    """
     return list(dict.fromkeys(part["metric"] for part in filter(None, map(_PANEL.fullmatch, columns))))
 
 
 def compiled_pattern(text: str) -> re.Pattern[str]:
-    """A pattern of run names with {variant} and {seed}, each once. Raises `EvidenceError` for another."""
+    """A pattern of run names with {variant} and {seed}, each once. Raises `EvidenceError` for another.
+
+    >>> compiled_pattern("run_{variant}_s{seed}").fullmatch("run_no_norm_s12").groupdict()
+    {'variant': 'no_norm', 'seed': '12'}
+    """
     words = re.split(r"(\{variant\}|\{seed\})", text)
     if sorted(words[1::2]) != ["{seed}", "{variant}"]:
         raise EvidenceError(
@@ -364,7 +389,11 @@ def rows_by_run(
 
 
 def json_records(data: bytes) -> Records:
-    """The objects of JSON lines. Raises `LineError` with the line."""
+    """The objects of JSON lines. Raises `LineError` with the line.
+
+    >>> list(json_records(b'{"step": 1, "val/loss": 2.5}'))
+    [(1, {'step': 1, 'val/loss': 2.5})]
+    """
     for number, line in enumerate(lines_of(data), start=1):
         try:
             record = object_of(line)
@@ -380,7 +409,12 @@ def lines_of(data: bytes) -> Iterator[bytes]:
 
 
 def object_of(line: bytes, most: int = MOST_LINE) -> Record:
-    """The JSON object of one line; a key that is given twice is a fault."""
+    """The JSON object of one line; a key that is given twice is a fault.
+
+    >>> object_of(b'{"step": 1, "step": 2}')
+    Traceback (most recent call last):
+    ablate.records.rows.LineError: a key that is given twice
+    """
     if len(line) > most:
         raise LineError(f"a line of {len(line):,} bytes, and {most:,} are the most")
     if not line.strip():
@@ -412,6 +446,10 @@ def csv_table(data: bytes) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
 
     By the standard library: the readers of pandas and pyarrow take a quote without an end, text after a closing quote
     and empty lines.
+
+    >>> header, lines = csv_table(b"seed,val/loss\\n1,2.5\\n")
+    >>> header, list(lines)
+    (['seed', 'val/loss'], [(2, ['1', '2.5'])])
     """
 
     def lines() -> Iterator[tuple[int, list[str]]]:
@@ -569,6 +607,10 @@ def until(rows: Iterable[Row], diverged: int | None) -> tuple[list[Row], int]:
     """The rows that count, up to the divergence where there was one, and the last step.
 
     A loss that is not finite is dropped, and the status says it: no table, mean or hash then holds a NaN.
+
+    >>> rows = [Row(step=step, metric="val/loss", value=value) for step, value in ((1, 2.5), (2, math.inf))]
+    >>> until(rows, diverged=2)
+    ([Row(step=1, metric='val/loss', value=2.5)], 2)
     """
     rows = list(rows)
     last = diverged if diverged is not None else max(row.step for row in rows)
@@ -576,7 +618,11 @@ def until(rows: Iterable[Row], diverged: int | None) -> tuple[list[Row], int]:
 
 
 def cell_text(cell: Cell) -> str:
-    """A run in a message; a name from elsewhere cannot move a terminal's cursor."""
+    """A run in a message; a name from elsewhere cannot move a terminal's cursor.
+
+    >>> cell_text(("wide", 3))
+    'wide seed 3'
+    """
     return f"{json.dumps(cell[0])[1:-1][:60]} seed {cell[1]}"
 
 

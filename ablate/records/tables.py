@@ -291,7 +291,11 @@ def _names_of(metric: str) -> list[str]:
 
 
 def plain_name(name: str) -> str:
-    """A column's name without what people write differently: Val/Loss, val_loss."""
+    """A column's name without what people write differently: Val/Loss, val_loss.
+
+    >>> plain_name("Val/Loss") == plain_name("val_loss")
+    True
+    """
     return re.sub("[^a-z0-9]", "", name.lower())
 
 

@@ -68,7 +68,11 @@ class Tracked:
 
 
 def is_tracked(source: str) -> bool:
-    """Whether a source is a tracker's and no file or folder."""
+    """Whether a source is a tracker's and no file or folder.
+
+    >>> is_tracked("mlflow:sqlite:///runs.db#width"), is_tracked("runs.csv")
+    (True, False)
+    """
     return source.partition(":")[0] in KINDS and ":" in source
 
 

@@ -308,7 +308,11 @@ def _reach_of_arms(study: Study, arms: set[str]) -> Reach:
 
 
 def scope_of(field: str) -> Scope | None:
-    """What the change of a field affects by the table; none for a field that is not in it."""
+    """What the change of a field affects by the table; none for a field that is not in it.
+
+    >>> scope_of("title"), scope_of("base.optim.lr"), scope_of("hypotheses.gain.smallest")
+    ('nothing', 'everything', 'hypothesis')
+    """
     row = effect_of(field)
     return None if row is None else row.scope
 

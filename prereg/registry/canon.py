@@ -16,12 +16,20 @@ import rfc8785
 
 
 def canonical_bytes(value: Any) -> bytes:
-    """RFC 8785 bytes of a JSON value. NaN, infinities and integers beyond 2^53 raise."""
+    """RFC 8785 bytes of a JSON value. NaN, infinities and integers beyond 2^53 raise.
+
+    >>> canonical_bytes({"b": 1.0, "a": [True, None]})
+    b'{"a":[true,null],"b":1}'
+    """
     return rfc8785.dumps(value)
 
 
 def from_canonical(data: bytes) -> Any:
-    """The value of canonical bytes, such that `canonical_bytes` of it gives the same bytes again."""
+    """The value of canonical bytes, such that `canonical_bytes` of it gives the same bytes again.
+
+    >>> from_canonical(b'{"a":1}'), from_canonical(b"9007199254740992")
+    ({'a': 1}, 9007199254740992.0)
+    """
     return _DECODER.decode(data.decode("utf-8"))
 
 
@@ -34,12 +42,20 @@ _DECODER = json.JSONDecoder(parse_int=_number)
 
 
 def sha256_bytes(data: bytes) -> str:
-    """Hex sha256."""
+    """Hex sha256.
+
+    >>> sha256_bytes(b"")[:16]
+    'e3b0c44298fc1c14'
+    """
     return hashlib.sha256(data).hexdigest()
 
 
 def sha256_of(value: Any) -> str:
-    """Hex sha256 of the canonical bytes of a JSON value."""
+    """Hex sha256 of the canonical bytes of a JSON value.
+
+    >>> sha256_of({"b": 1.0, "a": 2}) == sha256_of({"a": 2, "b": 1})
+    True
+    """
     return sha256_bytes(canonical_bytes(value))
 
 

@@ -131,7 +131,12 @@ def differing_pins(registered: Pins, now: Pins) -> list[Difference]:
 
 
 def differences(old: JsonValue, new: JsonValue, path: FieldPath) -> list[Difference]:
-    """The values below a path that differ; lists that are not mappings of equal number are compared whole."""
+    """The values below a path that differ; lists that are not mappings of equal number are compared whole.
+
+    >>> for change in differences({"alpha": 0.05, "seeds": [1, 2]}, {"alpha": 0.05, "seeds": [1, 2, 3]}, ("analysis",)):
+    ...     change.field, change.registered, change.now
+    ('analysis.seeds', [1, 2], [1, 2, 3])
+    """
     below: list[tuple[str | int, JsonValue, JsonValue]] | None = None
     if isinstance(old, dict) and isinstance(new, dict):
         below = [(key, old.get(key, ABSENT), new.get(key, ABSENT)) for key in dict.fromkeys([*old, *new])]

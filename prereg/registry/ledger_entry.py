@@ -513,7 +513,11 @@ _BY_EVENT: Mapping[str, type[Entry]] = {str(kind.model_fields["event"].default):
 
 
 def entry_kind(event: str, body: Mapping[str, object]) -> type[Entry]:
-    """The class of an entry. Raises `ValueError` for an event that is none."""
+    """The class of an entry. Raises `ValueError` for an event that is none.
+
+    >>> entry_kind("started", {"variant": "wide"}).__name__, entry_kind("started", {}).__name__
+    ('RunStartedEntry', 'CallStartedEntry')
+    """
     if event not in _BY_EVENT:
         raise ValueError(f"the event {event!r} is not known")
     # The one word that two kinds share: a call of `run`, and each run that it starts.

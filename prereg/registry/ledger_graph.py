@@ -63,7 +63,13 @@ class Descent:
 
 
 def is_merged(entries: Iterable[Entry | Withheld]) -> bool:
-    """Whether the entries are of more than one branch: some name two before them, or two name the same."""
+    """Whether the entries are of more than one branch: some name two before them, or two name the same.
+
+    >>> first = Withheld(index=0, previous="0", joins=(), sha256="a")
+    >>> here, there = (Withheld(index=1, previous="a", joins=(), sha256=sha256) for sha256 in "bc")
+    >>> is_merged([first, here]), is_merged([first, here, there])
+    (False, True)
+    """
     previous: set[str] = set()
     for entry in entries:
         if entry.joins or entry.previous in previous:
@@ -73,7 +79,16 @@ def is_merged(entries: Iterable[Entry | Withheld]) -> bool:
 
 
 def heads(entries: Iterable[Entry | Withheld]) -> list[Entry | Withheld]:
-    """The entries that no other follows, the one with the largest index first: of several, the next entry names all."""
+    """The entries that no other follows, the one with the largest index first: of several, the next entry names all.
+
+    >>> first = Withheld(index=0, previous="0", joins=(), sha256="a")
+    >>> here, there = (Withheld(index=1, previous="a", joins=(), sha256=sha256) for sha256 in "bc")
+    >>> [entry.sha256 for entry in heads([first, here, there])]
+    ['b', 'c']
+    >>> joined = Withheld(index=2, previous="b", joins=("c",), sha256="d")
+    >>> [entry.sha256 for entry in heads([first, here, there, joined])]
+    ['d']
+    """
     unfollowed = {entry.sha256: entry for entry in entries}
     for entry in tuple(unfollowed.values()):
         for sha256 in (entry.previous, *entry.joins):

@@ -17,7 +17,11 @@ _DEVICE = re.compile(r"(CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9]) *(\..*)?", re.IGNOREC
 
 
 def is_device(name: str) -> bool:
-    """Whether Windows takes a file or folder of this name for a device, whatever its ending."""
+    """Whether Windows takes a file or folder of this name for a device, whatever its ending.
+
+    >>> is_device("con"), is_device("AUX.yaml"), is_device("console")
+    (True, True, False)
+    """
     return _DEVICE.fullmatch(name) is not None
 
 

@@ -197,7 +197,11 @@ class Registration(Pins):
 
 
 def reading_sha256(pins: Iterable[tuple[str, str]]) -> str:
-    """One hash for what a run reads, from (name, sha256) of each corpus: of one corpus, its own."""
+    """One hash for what a run reads, from (name, sha256) of each corpus: of one corpus, its own.
+
+    >>> reading_sha256([("toy", "ab12")])
+    'ab12'
+    """
     named = dict(pins)
     return next(iter(named.values())) if len(named) == 1 else sha256_of({"mixture": named})
 
