@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import computed_field
 
-from prereg.commits.held import held
+from prereg.commits.held import compare_commits
 from prereg.documents.page import compare_page
 from prereg.errors import RegistrationError, StudyError, StudyFileError, nearest
 from prereg.frozen import FrozenModel
@@ -353,7 +353,7 @@ def _files(root: Root, study: str, what: str, pins: Sequence[ScriptPin]) -> Iter
 def _commits(root: Root, registration: Registration) -> Iterator[Item]:
     """The commits of arms, every object of them: in the repository, or as a bundle holds their files."""
     name = registration.study.study
-    each = held(root, registration.commits)
+    each = compare_commits(root, registration.commits)
     checked = [one for one in each if not one.unchecked]
     if checked:
         faults = [fault for one in checked for fault in one.faults]

@@ -4,8 +4,8 @@ MLflow says of a run whether it has finished, and its parameters or tags name ar
 pattern over the folder's name gives arm and seed, and a run that lacks a claimed value is taken for unfinished. What is
 left out is named, with the reason.
 
-To add a tracker: its name in `KINDS`, an iterator of `Held` next to `_mlflow` and `_tensorboard`, an extra of that name
-in pyproject.toml, and a recorded store in tests/records/trackers. W&B is in `KINDS` for its message alone.
+To add a tracker: its name in `KINDS`, an iterator of `TrackedRun` next to `_mlflow` and `_tensorboard`, an extra of
+that name in pyproject.toml, and a recorded store in tests/records/trackers. W&B is in `KINDS` for its message alone.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Curves = Mapping[str, Iterable[tuple[int, float]]]
 
 
 @dataclass(frozen=True)
-class Held:
+class TrackedRun:
     """One run as a tracker holds it."""
 
     name: str
@@ -130,7 +130,7 @@ def read_tracked(source: str, study: Study, layout: TableLayout) -> Tracked:
     return Tracked(rows, tuple(left_out))
 
 
-def _cell(run: Held, pattern: re.Pattern[str] | None, layout: TableLayout) -> Cell | str:
+def _cell(run: TrackedRun, pattern: re.Pattern[str] | None, layout: TableLayout) -> Cell | str:
     """Arm and seed of a run, or why it has none."""
     if pattern is not None:
         match = pattern.fullmatch(run.name)
@@ -186,7 +186,7 @@ def _client(source: str, uri: str) -> MlflowClient:
         ) from None
 
 
-def _mlflow(source: str, place: str) -> Iterator[Held]:
+def _mlflow(source: str, place: str) -> Iterator[TrackedRun]:
     uri, _, name = place.rpartition("#")
     if not uri or not name:
         raise EvidenceError(f"the source '{source}'", required="mlflow:URI#EXPERIMENT")
@@ -209,7 +209,7 @@ def _mlflow(source: str, place: str) -> Iterator[Held]:
                 info, data = run.info, run.data
                 state = str(info.status).lower()
                 names = sorted(data.metrics)
-                yield Held(
+                yield TrackedRun(
                     str(info.run_name),
                     {**data.tags, **data.params},
                     state,
@@ -220,7 +220,7 @@ def _mlflow(source: str, place: str) -> Iterator[Held]:
         raise EvidenceError(f"{source}: {message}", required="a tracking server or store that answers") from None
 
 
-def _tensorboard(source: str, place: str) -> Iterator[Held]:
+def _tensorboard(source: str, place: str) -> Iterator[TrackedRun]:
     from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
     from tensorboard.util.tensor_util import make_ndarray
 
@@ -235,4 +235,4 @@ def _tensorboard(source: str, place: str) -> Iterator[Held]:
         return {n: [(e.step, float(make_ndarray(e.tensor_proto).item())) for e in events.Tensors(n)] for n in names}
 
     for folder in sorted({path.parent for path in base.rglob("*tfevents*")}):
-        yield Held(folder.relative_to(base).as_posix(), {}, "unknown", partial(curves, folder))
+        yield TrackedRun(folder.relative_to(base).as_posix(), {}, "unknown", partial(curves, folder))

@@ -214,7 +214,7 @@ def pooled_sd() -> float:
 def runs_for_power(distance: float) -> int:
     """Runs of each record with which Welch's t shows a gain this far beyond the margin, with a chance of 80%."""
     size = distance / (pooled_sd() * sqrt(2.0))
-    return next(n for n in range(3, 200) if t_power.power("margin", size, n, ALPHA, df=2 * n - 2) >= 0.8)
+    return next(n for n in range(3, 200) if t_power.t_test_power("margin", size, n, ALPHA, df=2 * n - 2) >= 0.8)
 
 
 def printed_numbers() -> tuple[PrintedNumber, ...]:

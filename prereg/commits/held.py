@@ -46,7 +46,7 @@ def copy_of(root: Root, pin: CommitPin) -> Path:
     return root.path / "commits" / pin.short
 
 
-def held(root: Root, pins: Mapping[str, CommitPin]) -> tuple[Held, ...]:
+def compare_commits(root: Root, pins: Mapping[str, CommitPin]) -> tuple[Held, ...]:
     """Each pinned commit against the repository, or else against the copy in a bundle."""
     try:
         repository = Repository.around(root.path) if pins else None
@@ -58,7 +58,7 @@ def held(root: Root, pins: Mapping[str, CommitPin]) -> tuple[Held, ...]:
 def commit_faults(root: Root, pins: Mapping[str, CommitPin]) -> tuple[str, ...]:
     """What is not as it was registered of the commits of a study, a sentence each. Nothing is known, and nothing is
     said, where neither a repository nor a copy is here."""
-    return tuple(fault for each in held(root, pins) for fault in each.faults)
+    return tuple(fault for each in compare_commits(root, pins) for fault in each.faults)
 
 
 def _held(root: Root, repository: Repository | None, name: str, pin: CommitPin) -> Held:

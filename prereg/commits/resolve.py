@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from prereg.commits.objects import Repository, TreeEntry
 from prereg.commits.pins import LINK, WORKTREE, CodeChanges, CommitPin, CommittedFile
-from prereg.commits.worktree import changed_paths, commit_worktree, scratch
+from prereg.commits.worktree import changed_paths, commit_worktree, scratch_repository
 from prereg.errors import FieldPath, RegistrationError, Where, not_one_of
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.study.arms import COMMIT
@@ -59,7 +59,7 @@ def resolve_with_changes(
         return {}, {}
     repository = repository_of(root, study)
     if not keeps:
-        with scratch(repository) as apart:
+        with scratch_repository(repository) as apart:
             return _resolved(study, apart, names, registered or {})
     return _resolved(study, repository, names, registered or {})
 
@@ -88,12 +88,12 @@ def repository_of(root: Root, study: Study) -> Repository:
             "the folder that holds studies/ lies in no git repository",
             required="the repository whose commits the arms are",
             fix=f"git init, and a commit; or no commit: in {study.study}",
-            where=Where(file=None, field=place_of(study, next(iter(study.commits.values())))),
+            where=Where(file=None, field=field_of_commit(study, next(iter(study.commits.values())))),
         )
     return repository
 
 
-def place_of(study: Study, name: str) -> FieldPath:
+def field_of_commit(study: Study, name: str) -> FieldPath:
     """The field of a study that writes a commit."""
     for arm, overrides in study.variants.items():
         if overrides.get(COMMIT) == name:
@@ -116,7 +116,7 @@ def _resolved(
             commit = _commit(study, repository, laid_out, name) if earlier is None else earlier.commit
             pins[name] = pin_commit(repository, commit, laid_out)
         except RegistrationError as error:
-            raise error.at(field=place_of(study, name)) from None
+            raise error.at(field=field_of_commit(study, name)) from None
     _require_words(study, pins)
     _require_different_arms(study, pins)
     return pins, _changes(study, repository, laid_out, pins)
@@ -313,5 +313,5 @@ def _require_different_arms(study: Study, pins: Mapping[str, CommitPin]) -> None
                 f"{same} are one arm: {listed(written)} hold the same files, and the configurations are the same",
                 required="arms that differ in their files or their configuration",
                 fix=f"git diff --stat {pins[study.commits[arms[0]]].short} {pins[study.commits[arms[-1]]].short}",
-                where=Where(field=place_of(study, study.commits[arms[-1]])),
+                where=Where(field=field_of_commit(study, study.commits[arms[-1]])),
             )

@@ -33,7 +33,7 @@ def changed_paths(repository: Repository, counts: Callable[[str], bool]) -> tupl
 
 
 @contextmanager
-def scratch(repository: Repository) -> Iterator[Repository]:
+def scratch_repository(repository: Repository) -> Iterator[Repository]:
     """The repository with what is written to it from here on in a folder that is gone after the block."""
     objects = repository.output("rev-parse", "--path-format=absolute", "--git-path", "objects").removesuffix(b"\n")
     with tempfile.TemporaryDirectory(prefix="ablate-objects-") as folder:

@@ -35,9 +35,9 @@ def test_power_is_that_of_the_noncentral_t(n: int, size_sd: float, alpha: float)
 @pytest.mark.parametrize("size_sd", [1e3, 1e6, 1e12])
 def test_the_power_of_an_enormous_effect_is_there_at_once(size_sd: float) -> None:
     """Pairs that differ in their last digits alone: once it took time and memory as the effect in SDs."""
-    assert t_power.power("towards", size_sd, 4, 0.05) == pytest.approx(1.0, abs=1e-12)
+    assert t_power.t_test_power("towards", size_sd, 4, 0.05) == pytest.approx(1.0, abs=1e-12)
     # An effect that equals the margin is found, and shown to be smaller than the margin by mistake in alpha.
-    at_margin = t_power.power("towards", size_sd, 4, 0.05, refuted_below=size_sd)
+    at_margin = t_power.t_test_power("towards", size_sd, 4, 0.05, refuted_below=size_sd)
     assert at_margin == pytest.approx(0.95, abs=1e-4)
     assert t_power.seeds_for("equivalence", size_sd, 0.05, 0.8) == 2
 
