@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ablate.workspace import HERE, StudyContext, Workspace, placed
-from prereg.commits.gate import BASE, HEAD, attempt_of, comparison, name_of, require_gate, short
+from prereg.commits.gate import BASE, HEAD, attempt_of, commit_in_name, comparison, name_of, require_gate
 from prereg.errors import RegistrationError, StudyError, StudyFileError, Where
 from prereg.registry.disk import write_whole
 from prereg.registry.ledger_entry import DecidedEntry, LookedEntry, RegisteredEntry, SealEntry
@@ -44,7 +44,7 @@ class Commit:
 
     @property
     def short(self) -> str:
-        return short(self.hash)
+        return commit_in_name(self.hash)
 
 
 @dataclass(frozen=True)

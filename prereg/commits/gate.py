@@ -96,7 +96,7 @@ def _groundless(study: Study, verdict: str) -> SpecError:
     )
 
 
-def short(commit: str) -> str:
+def commit_in_name(commit: str) -> str:
     """A commit as the name of a study holds it."""
     return commit[:_SHORT]
 
@@ -107,12 +107,12 @@ def name_of(study: str, base: str, head: str, attempt: int = 1) -> str:
     >>> name_of("harmless", "1a2b3c4d5e", "5d6e7f8a9b"), name_of("harmless", "1a2b3c4d5e", "5d6e7f8a9b", 2)
     ('harmless-1a2b3c4-5d6e7f8', 'harmless-1a2b3c4-5d6e7f8-2')
     """
-    return f"{study}-{short(base)}-{short(head)}" + (f"-{attempt}" if attempt > 1 else "")
+    return f"{study}-{commit_in_name(base)}-{commit_in_name(head)}" + (f"-{attempt}" if attempt > 1 else "")
 
 
 def attempt_of(name: str, base: str, head: str) -> tuple[str, int] | None:
     """The study and the attempt in the name of a comparison of two commits; none of any other name."""
-    parts = re.fullmatch(rf"(.+)-{short(base)}-{short(head)}(?:-([0-9]+))?", name)
+    parts = re.fullmatch(rf"(.+)-{commit_in_name(base)}-{commit_in_name(head)}(?:-([0-9]+))?", name)
     return None if parts is None else (parts[1], int(parts[2] or 1))
 
 
@@ -124,7 +124,10 @@ def comparison(document: Mapping[str, Any], base: str, head: str, *, attempt: in
     """
     study = str(document["study"])
     name = name_of(study, base, head, attempt)
-    written = dict(document) | {"study": name, "title": f"{document['title']} ({short(base)} to {short(head)})"}
+    written = dict(document) | {
+        "study": name,
+        "title": f"{document['title']} ({commit_in_name(base)} to {commit_in_name(head)})",
+    }
     if why:
         written["question"] = why
     common = {key: value for key, value in dict(document.get("base") or {}).items() if key != "commit"}
