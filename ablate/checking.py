@@ -157,7 +157,12 @@ def _not_handed_over(context: StudyContext) -> Iterator[DesignWarning]:
     from ablate.judge.design.warnings import DesignWarning
     from prereg.study.handover import forgotten
 
-    for gap in forgotten(context.study, context.root):
+    try:
+        registered = context.load_registration() if context.study.commits else None
+        gaps = forgotten(context.study, context.root, None if registered is None else registered.commits)
+    except StudyError:
+        return  # what needs the registration, or the commits, says what is wrong with them
+    for gap in gaps:
         if not gap.certain:
             line = context.loaded.line(gap.field)
             where = f"line {line}: " if line is not None else ""

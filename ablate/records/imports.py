@@ -20,7 +20,7 @@ and docs/how-to. A tracker goes into `ablate.records.tracked`, another kind of f
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import isfinite
@@ -84,7 +84,8 @@ class ImportManifest(FrozenModel):
     runs: tuple[Made, ...]
     """Every run of the file next to it."""
     code: dict[str, str] = {}
-    """Path from the root -> sha256, of the files of the trainer's code, and of the data that the study pins."""
+    """Path from the root -> sha256, of the files of the trainer's code, and of the data that the study pins; where arms
+    are commits, in place of their files ARM -> full hash of the commit."""
 
 
 @dataclass(frozen=True)
@@ -245,15 +246,26 @@ def _from_manifest(source: Path, terms: Terms) -> dict[Cell, Piece]:
         raise EvidenceError(
             f"the {lacks} does not hold {cell_text(odd[0])}", required="the same runs in both", where=Where(file=place)
         )
-    stated = bool(manifest.code) or not terms.registration.files  # of no pinned file there is nothing to state
-    code = sha256_of(dict(manifest.code)) if stated else NOT_STATED
     piece_by_cell = {}
     for cell, rows in table.items():
         started, ended = made[cell].started_at, made[cell].ended_at
         if not terms.exploratory:
             _require_bound(place, cell, terms, registration=manifest.registration, started=started, ended=ended)
+        code = _code_of(terms, manifest.code, cell)
         piece_by_cell[cell] = _sealed(terms, cell, rows, started=started, ended=ended, code=code)
     return piece_by_cell
+
+
+def _code_of(terms: Terms, stated: Mapping[str, str], cell: Cell) -> str:
+    """The hash of the code and data that a manifest states of a run: file by file, or by the commit of its arm."""
+    registration, (arm, _) = terms.registration, cell
+    pin = registration.commit_of(arm)
+    if pin is not None:
+        data = {path: sha256 for path, sha256 in stated.items() if path not in registration.study.arms}
+        same = stated.get(arm) == pin.commit and data == {file.path: file.sha256 for file in registration.data_files}
+        return registration.code_sha256(arm) if same else NOT_STATED if arm not in stated else sha256_of(dict(stated))
+    # Of no pinned file there is nothing to state.
+    return sha256_of(dict(stated)) if stated or not registration.files else NOT_STATED
 
 
 def _sealed(terms: Terms, cell: Cell, rows: list[Row], *, started: str, ended: str, code: str) -> Piece:

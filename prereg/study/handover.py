@@ -8,7 +8,7 @@ ways that no text shows. Nothing is imported or executed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import PurePosixPath
@@ -20,6 +20,7 @@ from prereg.study.script import SEED_NAMES, Option, Script, script_in
 from prereg.text import listed
 
 if TYPE_CHECKING:
+    from prereg.commits.pins import CommitPin
     from prereg.registry.paths import Root
     from prereg.study.spec import Study
 
@@ -56,14 +57,30 @@ def check_handover(study: Study, root: Root) -> None:
         raise errors[0].followed_by(errors[1:])
 
 
-def forgotten(study: Study, root: Root) -> tuple[Forgotten, ...]:
-    """Everything that the study and its script do not agree in; nothing where the command starts no readable script."""
-    # What lies below the root is the code of no arm, where arms are commits.
-    shown = script_in(root, study.command) if study.trainer == "command" and not study.commits else None
-    if shown is None:
+def forgotten(study: Study, root: Root, registered: Mapping[str, CommitPin] | None = None) -> tuple[Forgotten, ...]:
+    """Everything that the study and its script do not agree in; nothing where the command starts no readable script.
+
+    Where arms are commits, what holds of the script of each of them, as they are now or were `registered`. Raises
+    `RegistrationError` for a commit that cannot be pinned.
+    """
+    if study.trainer != "command":
         return ()
+    if not study.commits:
+        return tuple(_forgotten(study, root, root))
+    from prereg.commits.scripts import script_roots
+
+    with script_roots(study, root, registered) as places:
+        first, *others = ([*_forgotten(study, root, place)] for place in places)
+    return tuple(gap for gap in first if all(gap in gaps for gaps in others))
+
+
+def _forgotten(study: Study, root: Root, place: Root) -> Iterator[Forgotten]:
+    """The same of the script as it lies in one place: the root, or the files of a commit."""
+    shown = script_in(place, study.command)
+    if shown is None:
+        return
     path, script = shown
-    return (
+    yield from (
         *_values(study, path, script),
         *_seed(study, path, script),
         *_metrics(study, root, path, script),

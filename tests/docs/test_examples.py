@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from launchers import command, end, starts, wait_for
+from quiet import QUIET
 from typer.testing import CliRunner
 
 import ablate as api
@@ -44,6 +45,16 @@ def test_every_example_is_a_sound_study() -> None:
     assert studies == ["huggingface_tiny", "sklearn_digits", "torch_digits", "walk"]
     for study in studies:
         assert CliRunner().invoke(app, ["check", str(EXAMPLES / "studies" / f"{study}.yaml")]).exit_code == 0
+
+
+@pytest.mark.slow
+def test_the_example_of_commits_compares_two_of_them(tmp_path: Path) -> None:
+    subprocess.run(["sh", str(EXAMPLES / "commits" / "make.sh"), str(tmp_path / "wider")], check=True)
+    path = tmp_path / "wider" / "studies" / "wider.yaml"
+    api.run(path, api.RunOptions(slots=2), workspace=api.Workspace(console=QUIET))
+    assert api.decide(path).decision.verdict == "keep the wider model"
+    report = (tmp_path / "wider" / "reports" / "wider" / "report.md").read_text(encoding="utf-8")
+    assert "| after | 1 of 2 files the same | 0 of 6 | 6 of 6 |" in report
 
 
 @pytest.mark.long

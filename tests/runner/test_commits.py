@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import zlib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -501,3 +502,51 @@ def test_a_trial_starts_from_commits(house: CommitHouse) -> None:
     trial = api.try_out(path, workspace=QUIETLY)
     assert [problem.run for problem in trial.problems] == ["after/4"]
     assert {run.variant: run.status for run in trial.runs} == {"before": "done", "after": "failed"}
+
+
+def test_a_value_that_no_commit_takes_is_named(house: CommitHouse) -> None:
+    takes = (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', type=float, default=0.1)\n"
+    )
+    house.script(takes)
+    house.commit("Old")
+    house.git("tag", "-f", "v1")
+    house.script(takes + "parser.add_argument('--seed', type=int)\n")
+    house.commit("New")
+    # Below the root lies a script that reads everything; it is the code of no arm.
+    document = commits_document(variants={"before": {"commit": "v1", "lr": 0.2}, "after": {"commit": "HEAD"}})
+    error = refusal(house, variants=document["variants"])
+    assert "arms differ in lr, and nothing hands it over" in error.found
+    # What one commit alone takes otherwise is for nobody to refuse.
+    house.script(BEFORE)
+    house.commit("Newest")
+    registered(house, variants=document["variants"])
+
+
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_rows_of_another_program_state_the_commit_of_each_arm(
+    exchanged: bool, house: CommitHouse, tmp_path: Path
+) -> None:
+    registration = registered(house)
+    commits = {arm: pin.commit for arm in ("before", "after") if (pin := registration.commit_of(arm))}
+    code = dict(zip(commits, reversed(commits.values()), strict=True)) if exchanged else commits
+    noise = {1: 0.01, 2: -0.02, 3: 0.015}
+    curve = [(step, "train/loss", 3.0 - step / 10) for step in (1, 2, 3, 4)]
+    rows = [
+        f"{arm},{seed},{step},{metric},{value + noise[seed] * (1 + level)}"
+        for arm, level in (("before", 1.9), ("after", 1.5))
+        for seed in noise
+        for step, metric, value in [*curve, (4, "val/loss", level)]
+    ]
+    node = tmp_path / "node"
+    node.mkdir()
+    (node / "metrics.csv").write_text("\n".join(["variant,seed,step,metric,value", *rows]) + "\n", encoding="utf-8")
+    now = datetime.now(UTC)
+    times = {"started_at": now.isoformat(), "ended_at": (now + timedelta(seconds=1)).isoformat()}
+    runs = [{"variant": arm, "seed": seed, **times} for arm in commits for seed in noise]
+    manifest = {"registration": registration.sha256, "runs": runs, "code": code}
+    (node / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    api.import_runs(house.study, node, note="another program", workspace=QUIETLY)
+    decision = api.decide(house.study, workspace=QUIETLY).decision
+    (used,) = (check for check in decision.checks if check.name == "every run used the registered code")
+    assert used.passed is not exchanged
