@@ -181,6 +181,8 @@ def test_two_commits_get_the_answer_that_their_runs_give(
     text = "\n".join(lines)
     assert base[:7] in text and head[:7] in text and "the first comparison of these commits" in text
     assert {"undecided": "would have power 80%", "identical": "In 4 of 4 seeds"}.get(answer, "n = 4 pairs") in text
+    assert ("| head does\\_not\\_change" in text or "| head does_not_change" in text) == (answer != "identical")
+    assert "paired_t" not in text.lower()
     # Again: the same answer from what was decided, and no further run.
     assert repository.gate() == (ended, facts)
     assert len(repository.ledger()) == len(events)

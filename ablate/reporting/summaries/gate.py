@@ -80,7 +80,8 @@ def _plan(decision: Decision, registration: Registration) -> Retrospective | Non
 
 def _table(gated: Gated, views: Sequence[FindingView]) -> Iterator[Block]:
     """The claims, those first that have the answer's outcome."""
-    if gated.answer == "inadmissible" or not views:
+    # Of runs that left the same values nothing was estimated, and a table would be one of dashes.
+    if gated.answer in ("inadmissible", "identical") or not views:
         return
     ordered = sorted(views, key=lambda view: view.outcome != "supported")
     yield tables.OF_COMMITS.of(ordered[:_MOST_CLAIMS])
@@ -92,7 +93,9 @@ def _facts(
     study = registration.study
     n_runs = len(study.judged) if decision.look is None else decision.look.n_seeds * len(study.arms)
     yield "Compared", phrase("gate.compared", gated)
-    test = words.listed(dict.fromkeys(view.test for view in views if view.estimate is not None)) or study.analysis.test
+    test = words.listed(
+        dict.fromkeys(view.test for view in views if view.estimate is not None)
+    ) or study.analysis.test.replace("_", " ")
     spending = study.stopping.spending if isinstance(study.stopping, Looks) else ""
     yield "Runs", phrase("gate.runs", decision, study, n_runs, test, spending, 0)
     at = words.moment(registration.registered_at)
