@@ -119,11 +119,13 @@ class PrintedNumber:
         return rounds_to(self.here, self.printed) if bound == self.printed else self.here < float(bound)
 
 
-def values_by_arm() -> dict[str, dict[int, float]]:
-    """Arm -> seed -> the published value: bits/byte, or nats/token for the arm that says so."""
+def values_by_arm(contest: str = "contest") -> dict[str, dict[int, float]]:
+    """Arm -> seed -> the published value: bits/byte (nats/token for the arm that says so); of the speedrun
+    nats/token."""
     values: dict[str, dict[int, float]] = defaultdict(dict)
-    for row in read_rows("contest.csv"):
-        values[row["arm"]][int(row["seed"])] = float(row["val_bpb"])
+    for row in read_rows(f"{contest}.csv"):
+        arm, seed, value = row.values()
+        values[arm][int(seed)] = float(value)
     return values
 
 
@@ -155,12 +157,12 @@ def runs_of_contest(study: str) -> list[Run]:
     ]
 
 
-def _frame(arms: Iterable[str]) -> pd.DataFrame:
+def _frame(arms: Iterable[str], contest: str = "contest") -> pd.DataFrame:
     """The values of some arms. Runs are no pairs, so no two have one seed: `judge_frame` then takes all of them."""
-    values = values_by_arm()
+    values, metric = values_by_arm(contest), {"contest": "val_bpb", "speedrun": "val_loss"}[contest]
     rows = [(arm, value) for arm in arms for value in values[arm].values()]
     return pd.DataFrame(
-        [{"arm": arm, "seed": number, "val_bpb": value} for number, (arm, value) in enumerate(rows, start=1)]
+        [{"arm": arm, "seed": number, metric: value} for number, (arm, value) in enumerate(rows, start=1)]
     )
 
 
@@ -217,13 +219,15 @@ def runs_for_power(distance: float) -> int:
     return next(n for n in range(3, 200) if t_power.t_test_power("margin", size, n, ALPHA, df=2 * n - 2) >= 0.8)
 
 
-def printed_numbers() -> tuple[PrintedNumber, ...]:
+def printed_numbers(contest: str = "contest", claims: str = "contest_claims.csv") -> tuple[PrintedNumber, ...]:
     """Every p value, t and df that is printed, and whose values are public."""
     made = []
-    for row in read_rows("contest_claims.csv"):
-        arms = [word for word in row["claim"].split() if word in values_by_arm()]
+    for row in read_rows(claims):
+        arms = [word for word in row["claim"].split() if word in values_by_arm(contest)]
         claim = {"claim": {"claim": row["claim"], "smallest": 0}}
-        [finding] = ablate.judge_frame(_frame(arms), claim, test=row["test"], alpha=ALPHA, correct="none").judged
+        [finding] = ablate.judge_frame(
+            _frame(arms, contest), claim, test=row["test"], alpha=ALPHA, correct="none"
+        ).judged
         estimate = finding.estimate
         assert estimate is not None and estimate.difference is not None, finding
         assert estimate.se is not None and estimate.df is not None, finding

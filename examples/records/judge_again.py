@@ -281,6 +281,7 @@ def page(judged: Sequence[Judged], decided: Sequence[Decided], comparisons: Sequ
         pooled_sd=sqrt(sum((one.n - 1) * one.sd**2 for one in records) / sum(one.n - 1 for one in records)),
         comparisons=comparisons,
         printed=printed_numbers(),
+        differences=printed_numbers("speedrun", "speedrun_pairs.csv"),
         all_seven=seven_seeds(),
         golf_sd=pooled_sd(),
         steps=step_records(),

@@ -84,6 +84,12 @@ def test_a_z_of_the_track_of_steps_follows_or_leaves_out_the_root_of_n() -> None
     assert (round(z, 2), round(p, 4)) == (2.64, 0.0041)
 
 
+def test_a_difference_that_the_speedrun_prints_follows_from_the_published_losses() -> None:
+    differences = contest.printed_numbers("speedrun", "speedrun_pairs.csv")
+    assert [one.printed for one in differences] == ["1.44e-08", "0.066", "0.336", "0.8587465"]
+    assert all(one.matched for one in differences)
+
+
 def test_which_records_of_the_contest_meet_its_rule() -> None:
     compared = contest.compared()
     assert len(compared) == 29
