@@ -290,13 +290,7 @@ def main() -> None:
     arguments = parser.parse_args()
     began = time.monotonic()
     make_repository(arguments.folder)
-    results = arguments.reports / "results.json"
-    answers = []
-    if results.exists():
-        for stored in json.loads(results.read_text(encoding="utf-8"))["answers"]:
-            for arm in ("base", "head"):
-                stored[arm] = {int(seed): loss for seed, loss in stored[arm].items()}
-            answers.append(Answer(**stored))
+    answers = stored_answers(arguments.reports)[0] if (arguments.reports / "results.json").exists() else []
     answered = {(answer.kind, answer.name) for answer in answers}
     for mutant in mutants():
         if (mutant.kind, mutant.name) in answered or arguments.only not in mutant.branch:
@@ -306,6 +300,15 @@ def main() -> None:
         answers.append(compare(arguments.folder, mutant, arguments.jobs))
         print(mutant.branch, answers[-1].answer, f"{answers[-1].wall_s} s", flush=True)
         write(arguments.reports, answers)
+
+
+def stored_answers(folder: Path) -> tuple[list[Answer], dict[str, str]]:
+    """The answers in results.json, and what they were made with."""
+    stored = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    for fields in stored["answers"]:
+        for arm in ("base", "head"):
+            fields[arm] = {int(seed): loss for seed, loss in fields[arm].items()}  # JSON has no keys but text
+    return [Answer(**fields) for fields in stored["answers"]], stored["about"]
 
 
 def write(folder: Path, answers: list[Answer]) -> None:
