@@ -51,6 +51,16 @@ of the seeds.
 
 | method | bugs found | mean over seeds | false alarms | mean over seeds |
 |---|---|---|---|---|"""  # noqa: E501
+LIMITS = """
+**What this can and cannot show.** The harmless changes are equal in exact arithmetic and draw the same random numbers, so runs of
+one seed differ in the last digits alone: there a tolerance on one pair of runs has nothing to be alarmed by either, and the rows
+*same seed* are its best case. The rows *other seeds* are the same tolerance where the seed is not fixed, or where a change draws
+other random numbers: every harmless change is then as far from base as two seeds of base are. An alarm of the tolerance at one
+seed is also not a statement about other seeds: the number of seeds that agree is in the table of all mutants. The gate is
+*undecided* where its seeds show neither a difference nor its absence within the margin; it does not let such a change pass
+(exit code 3). Its answer `better` has exit code 0, which is right for a change that was meant to help, and wrong for one that
+was meant to change nothing: there the answer has to be read.
+"""  # noqa: E501
 EXITS = (0, 3, 4, 5, 7, 9)
 """Exit codes of `ablate gate` that answer; any other is a mistake in how it is called."""
 
@@ -238,7 +248,7 @@ def page(answers: list[Answer], about: dict[str, str]) -> str:
         f"| {name} | {rate(bugs[name][0])} | {bugs[name][1]} | {rate(harmless[name][0])} | {harmless[name][1]} |"
         for name in bugs
     ]
-    lines += ["", "Bugs by what their patch expected of the loss, before any run:", ""]
+    lines += [LIMITS, "Bugs by what their patch expected of the loss, before any run:", ""]
     lines += ["| expected | found by the gate | 0.5%, same seed | 1%, same seed |", "|---|---|---|---|"]
     for expected in ("large", "small", "invisible"):
         some = [answer for answer in by_kind["bug"] if answer.expected == expected]
@@ -290,13 +300,7 @@ def main() -> None:
     arguments = parser.parse_args()
     began = time.monotonic()
     make_repository(arguments.folder)
-    results = arguments.reports / "results.json"
-    answers = []
-    if results.exists():
-        for stored in json.loads(results.read_text(encoding="utf-8"))["answers"]:
-            for arm in ("base", "head"):
-                stored[arm] = {int(seed): loss for seed, loss in stored[arm].items()}
-            answers.append(Answer(**stored))
+    answers = stored_answers(arguments.reports)[0] if (arguments.reports / "results.json").exists() else []
     answered = {(answer.kind, answer.name) for answer in answers}
     for mutant in mutants():
         if (mutant.kind, mutant.name) in answered or arguments.only not in mutant.branch:
@@ -308,11 +312,20 @@ def main() -> None:
         write(arguments.reports, answers)
 
 
+def stored_answers(folder: Path) -> tuple[list[Answer], dict[str, str]]:
+    """The answers in results.json, and what they were made with."""
+    stored = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    for fields in stored["answers"]:
+        for arm in ("base", "head"):
+            fields[arm] = {int(seed): loss for seed, loss in fields[arm].items()}  # JSON has no keys but text
+    return [Answer(**fields) for fields in stored["answers"]], stored["about"]
+
+
 def write(folder: Path, answers: list[Answer]) -> None:
     """results.json and README.md of the answers so far."""
     import torch
 
-    commit = ["git", "describe", "--always", "--abbrev=12"]
+    commit = ["git", "log", "-1", "--format=%h", "--", "../../ablate", "../../prereg"]
     about = {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
         "ablate": subprocess.check_output(commit, cwd=HERE, text=True).strip(),

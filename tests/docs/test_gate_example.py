@@ -158,3 +158,10 @@ def test_the_report_counts_alarms_and_their_intervals_and_what_one_run_would_hav
     assert "Cost: 16 runs, 5 minutes of one core, 2 minutes by the clock (m)." in lines
     assert "The rest: `the command`" in "\n".join(lines) and "neither passed nor an alarm: 03-c." in "\n".join(lines)
     assert "| 02-b | small | **worse** | +0.01300 | 0.01273 | 2 | 1 of 2 | 1 of 2 | 2 of 2 |" in lines
+
+
+def test_the_report_is_that_of_its_results(demonstrate: ModuleType) -> None:
+    reports = FOLDER.parents[1] / "reports" / "gate"
+    answers, about = demonstrate.stored_answers(reports)
+    assert demonstrate.page(answers, about) == (reports / "README.md").read_text(encoding="utf-8")
+    assert {(answer.kind, answer.name) for answer in answers} <= {(m.kind, m.name) for m in demonstrate.mutants()}
