@@ -123,6 +123,7 @@ class Library:
                 required="tokenizer: own, which reads the ids as they are",
                 fix="data: {corpus: " + name + ", tokenizer: own}",
             )
+        # A folder counts only with every file of the corpus: half of one and half of another would be no known text.
         names = [file.name for file in manifest.texts]
         for folder in self.folders:
             places = [folder / name / file for file in names]

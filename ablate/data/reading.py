@@ -90,6 +90,7 @@ def _stored(library: Library, data: Data) -> TokenizedCorpora:
         parts = open_shards(manifest, library.cache)
         tokenizers[name] = StoredVocabulary.of(manifest.shards)
         ids[name] = (parts["train"], parts["validation"]) if data.validation == "own" else _cut(parts, data.validation)
+    # One id must mean the same bytes in every source, or the losses of a mixture would be of different units.
     first = next(iter(tokenizers.values()))
     deviating = [name for name, tokenizer in tokenizers.items() if tokenizer.sha256 != first.sha256]
     if deviating:

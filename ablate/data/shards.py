@@ -154,6 +154,8 @@ def _measure(path: Path, folder: Path, role: Role, stored: Stored, *, vocabulary
             fix="--stored uint16, or --stored uint32",
         )
     with path.open("rb") as stream:
+        # llm.c begins its shards with 256 int32: a magic number, a version, the number of ids. Read as ids, these are
+        # tokens of nobody's text.
         head = [int.from_bytes(stream.read(4), "little") for _ in range(3)]
         if head[0] == _LLM_C and head[2] * item == size - 1024:
             raise CorpusError(
@@ -162,6 +164,7 @@ def _measure(path: Path, folder: Path, role: Role, stored: Stored, *, vocabulary
                 fix=f"tail -c +1025 {path} > FOLDER/{path.name}",
             )
         stream.seek(0)
+        # Hash and largest id in one pass, in pieces: a shard may be larger than the memory.
         while data := stream.read(_CHUNK_BYTES):
             digest.update(data)
             largest = max(largest, int(np.frombuffer(data, dtype=_dtype(stored)).max()))

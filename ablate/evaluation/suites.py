@@ -138,9 +138,11 @@ def second_moments(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]
                 state = optimizer.state.get(parameter, {})
                 if "exp_avg_sq" not in state:
                     continue
+                # In float64: a sum of millions of squares in float32 loses the small ones.
                 correction = 1.0 - group["betas"][1] ** float(state["step"])
                 moment = state["exp_avg_sq"].double() / correction
                 largest = max(largest, float(moment.max()))
+                # None is the whole model; of a parameter outside the blocks both places are that one.
                 for place in {None, block_of(names[parameter])}:
                     sums[place] = sums.get(place, 0.0) + float(moment.sum())
                     counts[place] = counts.get(place, 0) + moment.numel()

@@ -253,6 +253,7 @@ def chain_faults(entries: Iterable[Entry]) -> list[str]:
     none keeps runs that its change makes other ones."""
     entries = list(entries)
     faults: list[str] = []
+    # Which runs an amendment may keep follows from the entries before it, and from nothing that it says itself.
     for amendment in amendments_of(entries):
         if amendment.runs_of:
             bases = bases_of(entry for entry in entries if entry.index < amendment.index)
@@ -288,6 +289,7 @@ def _reach(study: Study, difference: Difference, everything: Reach) -> Reach:
         case "level":
             reach = _reach_of_arms(study, _arms_with_level(study, difference))
         case "baseline":
+            # A claim that names one arm alone is about the baseline too: read with a baseline that no study has.
             claims = {name: parse_claim(h.claim, baseline=_NOBODY) for name, h in study.hypotheses.items()}
             reach = ({name for name, claim in claims.items() if _NOBODY in claim.named}, set(), False)
         case "hypotheses":

@@ -146,6 +146,7 @@ def amend_study(
                 fix=f'ablate amend {loaded.path} --reason "..."',
                 where=where,
             )
+        # The study that these bytes gave when they were registered: a default that changed since is no amendment.
         loaded = as_registered(registered, loaded)
         changes = changes_since(registered, loaded, pins)
         file = _relative(root, loaded.path)
@@ -160,6 +161,7 @@ def amend_study(
                 source_sha256=sha256_bytes(loaded.source_bytes),
             )
             return registered, ledger.append(rewording)
+        # Lock next to its place, entry, move: whichever a crash comes after, the next command can finish the rest.
         state, failed_runs = evidence_by_now(ledger.entries(), name, stated=evidence)
         lock = _lock(
             loaded,

@@ -215,6 +215,7 @@ class Scorer:
         self.model.eval()
         try:
             with torch.inference_mode():
+                # A batch holds sequences of one length: nothing is padded, and no score depends on its neighbours.
                 for length in sorted(lengths):
                     for start in range(0, len(lengths[length]), self.batch):
                         if self.stop():
@@ -225,6 +226,7 @@ class Scorer:
                             self.course.scored(batch)
         finally:
             self.model.train(was_training)
+        # A request longer than the context is several windows: log-probabilities add, and all must be greedy.
         sums, greedy = [0.0] * n_requests, [True] * n_requests
         for window in windows:
             score, best = kinds.get(window.kind, (0.0, True))

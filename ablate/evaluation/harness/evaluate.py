@@ -204,6 +204,7 @@ def _metrics(questions: Questions, answered: Mapping[ItemKey, list[Response]]) -
         metrics |= {f"harness/macro_accuracy_prompt_{number}": value for number, value in enumerate(by_prompt)}
     metrics["harness/macro_accuracy_median_prompt"] = statistics.median(by_prompt)
     metrics["harness/macro_accuracy_spread_prompt"] = max(by_prompt) - min(by_prompt)
+    # A softmax over the choices' log-probabilities; normalised: each divided by its characters first.
     for name, divided in (("", False), ("_normalised", True)):
         answers = [
             (

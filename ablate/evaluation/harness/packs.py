@@ -314,6 +314,7 @@ def find_pack(tasks: str, root: Root, environment: Mapping[str, str] = os.enviro
             else nearest(tasks, KNOWN) or "tasks: blimp",
             where=_FIELD,
         )
+    # A name that the literature knows stands for exact files: other items under it would not be comparable.
     pack = read_pack(tasks, folder, known)
     if known is not None and sha256_of(dict(pack.files)) != known.files_sha256:
         raise CorpusError(
