@@ -22,7 +22,7 @@ EXAMPLES = [
 ]
 NEED_NONE = {"RunOptions", "Study", "StudyError", "Workspace"}
 """Classes, which the functions' examples show."""
-OF_A_SCRIPT = {"config", "log", "must_match", "seed"}
+OF_A_SCRIPT = {"config", "fingerprint", "log", "must_match", "seed"}
 """Shown in the docstring of `ablate.client`, and run by docs/how-to."""
 LEFT = {"amend", "bundle", "early_results", "export_model", "import_runs", "reproduce", "try_out"}
 """They need a study that is not decided, weights, or minutes."""
