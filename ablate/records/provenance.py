@@ -15,7 +15,15 @@ from prereg.registry.canon import sha256_bytes, sha256_of
 # loads and calls. Left out are the judge, reports, and the verbs in `ablate` itself: importing the package loads some
 # of them, and no run calls one.
 _WINGS = ("ablate/data", "ablate/gpt", "ablate/evaluation", "ablate/records", "ablate/runner")
-_REGISTRATION = ("prereg", "prereg/study", "prereg/study/designs", "prereg/rule", "prereg/metrics", "prereg/registry")
+_REGISTRATION = (
+    "prereg",
+    "prereg/study",
+    "prereg/study/designs",
+    "prereg/rule",
+    "prereg/metrics",
+    "prereg/registry",
+    "prereg/commits",
+)
 """Without seals and documents, which are no part of a run."""
 NOT_STATED = "not stated"
 NOT_INSTALLED = "not installed"

@@ -86,7 +86,7 @@ def verify_target(
     files that the repository brings; a bundle brings none. `reports_of` writes the reports of a bundle again.
     Raises `StudyFileError` where there is nothing of that name, and returns what is wrong otherwise.
 
-        verification = verify(Path("width.ablate.zip"))
+        verification = verify_target(Path("width.ablate.zip"))
         verification.intact, verification.head, verification.bundle.contents_sha256
     """
     target_name = "" if target is None else str(target)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from prereg.commits.pins import FileChange
 from prereg.errors import RegistrationError, SealError
-from prereg.seals.program import LARGEST_BYTES, Answer, Program, ask
+from prereg.program import LARGEST_BYTES, Answer, Program, ask
 
 _TIMEOUT_S = 120
 _OID = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")

@@ -44,6 +44,9 @@ def resolve(
     field of the commit that cannot be pinned: it is not here, the working tree differs from it, or it holds what cannot
     be laid out.
 
+    >>> from pathlib import Path
+    >>> from prereg.registry.paths import Root
+    >>> from prereg.study.spec import Study
     >>> resolve(Study.from_yaml("studies/own.yaml"), Root.find(Path("studies/own.yaml")))
     {}
     """

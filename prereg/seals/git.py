@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Literal
 
 from prereg.errors import SealError
+from prereg.program import LARGEST_BYTES, Answer, Program, ask
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import read_regular
 from prereg.registry.git_files import is_in_git
 from prereg.registry.ledger_entry import Entry, GitState
 from prereg.registry.ledger_lines import parsed
 from prereg.registry.paths import Root
-from prereg.seals.program import LARGEST_BYTES, Answer, Program, ask
 from prereg.seals.state import SealResult
 from prereg.text import moment
 

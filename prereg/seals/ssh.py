@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from prereg.errors import SealError, Where
-from prereg.seals.program import Answer, Program, ask
+from prereg.program import Answer, Program, ask
 from prereg.seals.state import SealResult
 
 NAMESPACE = "ablate-registration"

@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from prereg.errors import SealError, Where
-from prereg.seals.program import Answer, NoAnswerError, Program, ask
+from prereg.program import Answer, NoAnswerError, Program, ask
 from prereg.seals.state import SealResult
 
 LARGEST_BYTES = 256 * 1024
