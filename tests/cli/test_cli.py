@@ -147,7 +147,16 @@ def test_help_shows_six_everyday_commands_first_and_every_other_in_a_panel(
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= 80
     panels = dict(re.findall(r"^(\S[^:\n]+):\n((?:  .+\n)+)", said, re.MULTILINE))
-    assert list(panels) == ["Options", "Everyday commands", "Design", "Pull requests", "Papers", "Proof", "Records", "Corpora"]
+    assert list(panels) == [
+        "Options",
+        "Everyday commands",
+        "Design",
+        "Pull requests",
+        "Papers",
+        "Proof",
+        "Records",
+        "Corpora",
+    ]
     shown = {panel: [row.split()[0] for row in rows.splitlines()] for panel, rows in panels.items()}
     assert shown["Everyday commands"] == ["new", *STEPS[:-1], "status", "decide", "report"]
     verbs = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
