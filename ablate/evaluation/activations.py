@@ -66,9 +66,11 @@ def measure_activations(model: GPT, tokens: Tokens | Pooled, classes: np.ndarray
         per_token = norms(after).cpu().numpy().ravel()
         kinds = by_class(per_token, classes[inputs.cpu().numpy().ravel()])
         metrics |= {f"embedding/norm_{kind}": value for kind, value in kinds.items()}
+    # Of the table's rows and not of the tokens read: a rare entry counts as much as a frequent one.
     metrics["embedding/table_norm"] = float(norms(model.token.weight).mean())
     # The residual stream after each block: in a pre-norm model its norm grows with depth, in a post-norm one
     # it cannot.
+    # stream: (batch, time, width); the cosine is of the positions within one window, then averaged over windows.
     for index, stream in enumerate(block_outputs):
         metrics[f"residual/norm_{index}"] = float(norms(stream).mean())
         cosine = mean_cosine(stream)
@@ -94,6 +96,7 @@ def _block_outputs(model: GPT) -> Iterator[list[Tensor]]:
 
 
 def _embeddings(before: Tensor, after: Tensor) -> dict[str, float]:
+    # "before" and "after" are the two sides of the norm of the embedding; without such a norm they are equal.
     metrics = {"embedding/norm": float(after.float().norm(dim=-1).double().mean())}
     metrics["embedding/norm_sd"] = float(norms(after).std(correction=0))
     for percent, value in zip((5, 50, 95), percentiles(norms(after), (5, 50, 95)), strict=True):

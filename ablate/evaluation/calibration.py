@@ -38,6 +38,7 @@ class Curve:
     @property
     def expected_error(self) -> float:
         """|accuracy - confidence|, weighted by the tokens of the bins (Naeini et al. 2015); 0 for no tokens."""
+        # An empty bin holds NaN, which 0 tokens times NaN would carry into the sum.
         held = self.count > 0
         tokens, gaps = self.count[held], np.abs(self.accuracy[held] - self.confidence[held])
         return float((gaps * tokens).sum() / tokens.sum()) if tokens.size else 0.0
@@ -53,8 +54,10 @@ def equal_width(confidence: np.ndarray, correct: np.ndarray, bins: int) -> Curve
     0.2
     """
     edges = np.linspace(0.0, 1.0, bins + 1)
+    # side="left" puts a confidence on an edge into the bin below it, and 0 below the first: hence the clip.
     place = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, bins - 1)
     count = np.bincount(place, minlength=bins)
+    # Divided by NaN and not by 0, so that an empty bin gives NaN without a warning.
     divisor = np.where(count > 0, count, np.nan)
     sums = (np.bincount(place, weights=values, minlength=bins) for values in (confidence, correct))
     mean_confidence, accuracy = (total / divisor for total in sums)
@@ -67,12 +70,19 @@ def tempered(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tenso
     With b = 1 / T and logits z: loss = logsumexp(b z) - b z_target; d loss / d ln T = b (z_target - E z), the mean
     under the tempered distribution. Differences from the largest logit are divided, so that a temperature near zero
     gives the limit and no overflow: 0 for the only largest logit, ln n for n that tie.
+
+    >>> loss, slope = tempered(torch.tensor([[2.0, 0.0]]), torch.tensor([0]), temperature=1.0)
+    >>> round(float(loss), 4), round(float(slope), 4)  # ln(1 + e^-2); 2 - 2 e^2 / (e^2 + 1)
+    (0.1269, 0.2384)
     """
     assert temperature > 0.0, temperature
+    # logits: (n, vocabulary), targets: (n,); from here on `shifted` is b (z - max z), at most 0.
     shifted = logits.double()
     shifted = (shifted - shifted.amax(dim=-1, keepdim=True)) / temperature
     log_z = shifted.logsumexp(dim=-1)
     at_target = shifted.gather(-1, targets[:, None]).squeeze(-1)
+    # E z under the tempered distribution, in the shifted and divided units, so that b needs no second
+    # multiplication.
     mean = ((shifted - log_z[:, None]).exp() * shifted).sum(dim=-1)
     return log_z - at_target, at_target - mean
 
@@ -82,9 +92,15 @@ def best_temperature(losses: np.ndarray, slopes: np.ndarray) -> float:
 
     The loss is convex in 1 / T, so it has one minimum at most: it lies where the slope turns, or at an end. Where the
     slope is zero everywhere (a uniform prediction) nothing is gained, and the temperature is 1.
+
+    >>> ln_t = np.log(NODES)
+    >>> round(best_temperature(losses=(ln_t - 0.3) ** 2, slopes=2 * (ln_t - 0.3)), 6) == round(math.exp(0.3), 6)
+    True
     """
     if not slopes.any():
         return 1.0
+    # The first node interval in which the slope changes from falling to rising. Rounding can make several;
+    # convexity allows one.
     turns = [i for i in range(len(NODES) - 1) if slopes[i] < 0.0 <= slopes[i + 1]]
     if not turns:
         return NODES[0] if slopes[0] >= 0.0 else NODES[-1]
@@ -126,17 +142,23 @@ def measure_calibration(model: GPT, tokens: Tokens | Pooled, bins: int) -> dict[
     totals = np.zeros(len(TEMPERATURES))
     losses, slopes = np.zeros(len(NODES)), np.zeros(len(NODES))
     # The temperature is fitted on the first half; all rates of the curve are over both.
+    # 1. First half: the loss and its slope at every node, to fit the temperature.
     for logits, targets in _predictions(model, first):
         tallied.take(logits, targets)
         at_nodes = [tempered(logits, targets, temperature) for temperature in NODES]
         losses += [float(loss.sum()) for loss, _ in at_nodes]
         slopes += [float(slope.sum()) for _, slope in at_nodes]
+    # 2. The temperatures that are metrics by themselves are nodes too, so the first half needs no other pass for
+    # them.
     totals += [losses[NODES.index(_node(temperature))] for temperature in TEMPERATURES.values()]
     # A loss under another temperature needs no fit, and is taken over both halves.
+    # 3. Second half: rates, and the losses under the fixed temperatures.
     for logits, targets in _predictions(model, second):
         tallied.take(logits, targets)
         totals += [float(tempered(logits, targets, temperature)[0].sum()) for temperature in TEMPERATURES.values()]
     confidence, correct = np.concatenate(tallied.confidence), np.concatenate(tallied.correct)
+    # Every token but the first was predicted once in one of the halves; a token counted twice would shift all
+    # rates.
     assert confidence.size == predicted, (confidence.size, predicted)
     curve = equal_width(confidence, correct, bins)
     return {
@@ -156,6 +178,8 @@ def _predictions(model: GPT, tokens: Tokens | Pooled) -> Iterator[tuple[Tensor, 
     for inputs, targets in windows(tokens, model.config.context, model.device):
         logits = model(inputs).float()
         flat, flat_targets = logits.view(-1, logits.shape[-1]), targets.reshape(-1)
+        # rows x vocabulary probabilities at once: the float64 copies of `tempered` decide the memory, not the
+        # model's pass.
         rows = max(1, _AT_ONCE // flat.shape[-1])
         yield from zip(torch.split(flat, rows), torch.split(flat_targets, rows), strict=True)
 
@@ -168,6 +192,7 @@ def _node(temperature: float) -> float:
 def _rows(curve: Curve) -> dict[str, float]:
     share = curve.count / curve.count.sum()
     metrics = {f"calibration/bin_share_{i}": float(value) for i, value in enumerate(share)}
+    # An empty bin has no mean: no row is better than a NaN that a table would have to explain.
     for i in np.flatnonzero(curve.count):
         metrics[f"calibration/bin_confidence_{i}"] = float(curve.confidence[i])
         metrics[f"calibration/bin_accuracy_{i}"] = float(curve.accuracy[i])

@@ -30,14 +30,19 @@ def windows(
     """Disjoint (inputs, targets) windows in order, batched; the last batch holds the shorter remainder.
 
     Of pooled parts, one after another: no window reaches from one into the next.
+
+    >>> [(x.tolist(), y.tolist()) for x, y in windows(np.arange(6), context=3)]
+    [([[0, 1, 2]], [[1, 2, 3]]), ([[3, 4]], [[4, 5]])]
     """
     if isinstance(tokens, Pooled):
         for part in tokens.parts.values():
             yield from windows(part, context, device)
         return
+    # The last token is only a target, so n tokens hold n - 1 predictions.
     n_whole = (len(tokens) - 1) // context
     for start in range(0, n_whole, WINDOWS_AT_ONCE):
         stop = min(n_whole, start + WINDOWS_AT_ONCE)
+        # One token more than the inputs: the last target of a window is the first input of the next.
         span = tokens[start * context : stop * context + 1]
         inputs, targets = span[:-1].reshape(-1, context), span[1:].reshape(-1, context)
         yield torch.from_numpy(inputs).to(device), torch.from_numpy(targets).to(device)
@@ -71,6 +76,7 @@ class LossSums:
         # A diverging model's perplexity overflows before its loss does; the loss keeps the number.
         metrics = {"val/loss": loss, "val/perplexity": math.exp(min(loss, 700.0))}
         if self.size_bytes is not None:
+            # nats / ln 2 are bits; per byte, losses under different tokenizers can be compared.
             metrics["val/bits_per_byte"] = self.nats / math.log(2.0) / self.size_bytes
         metrics["val/accuracy"] = self.correct / self.count
         # Early positions have little to go by. The last quarter is empty where no window is that long.
@@ -84,6 +90,8 @@ class LossSums:
                 for kind, hits, count in zip(TOKEN_CLASSES, self.correct_of, self.count_of, strict=True)
                 if count
             }
+            # Every class counts alike here, however many tokens it has; otherwise letters would drown
+            # digits.
             metrics["val/macro_accuracy"] = sum(shares.values()) / len(shares)
             metrics |= {f"val/accuracy_{kind}": share for kind, share in shares.items()}
         return metrics
@@ -101,6 +109,8 @@ def measure_loss(
     tallies = {name: sum_losses(model, part, byte_lengths, classes) for name, part in tokens.parts.items()}
     metrics = _pooled(tallies.values()).metrics()
     for name, source in tallies.items():
+        # Sums are pooled before they are divided: the mean of the sources' means would weigh a small source
+        # like a large one.
         metrics |= {f"{metric}/{name}": value for metric, value in source.metrics().items() if metric in OF_SOURCES}
     return metrics
 
@@ -140,16 +150,17 @@ def sum_losses(
 
 def _pooled(tallies: Iterable[LossSums]) -> LossSums:
     all_tallies = list(tallies)
-    sizes = [sum_losses.size_bytes for sum_losses in all_tallies if sum_losses.size_bytes is not None]
-    hits = [sum_losses.correct_of for sum_losses in all_tallies if sum_losses.correct_of is not None]
-    counts = [sum_losses.count_of for sum_losses in all_tallies if sum_losses.count_of is not None]
+    sizes = [tally.size_bytes for tally in all_tallies if tally.size_bytes is not None]
+    hits = [tally.correct_of for tally in all_tallies if tally.correct_of is not None]
+    counts = [tally.count_of for tally in all_tallies if tally.count_of is not None]
     return LossSums(
-        nats=sum(sum_losses.nats for sum_losses in all_tallies),
-        correct=sum(sum_losses.correct for sum_losses in all_tallies),
-        count=sum(sum_losses.count for sum_losses in all_tallies),
+        nats=sum(tally.nats for tally in all_tallies),
+        correct=sum(tally.correct for tally in all_tallies),
+        count=sum(tally.count for tally in all_tallies),
+        # Bits per byte of a part of the text would pass for those of all of it.
         size_bytes=sum(sizes) if len(sizes) == len(all_tallies) else None,
-        nats_at=np.sum([sum_losses.nats_at for sum_losses in all_tallies], axis=0),
-        seen_at=np.sum([sum_losses.seen_at for sum_losses in all_tallies], axis=0),
+        nats_at=np.sum([tally.nats_at for tally in all_tallies], axis=0),
+        seen_at=np.sum([tally.seen_at for tally in all_tallies], axis=0),
         correct_of=np.sum(hits, axis=0) if hits else None,
         count_of=np.sum(counts, axis=0) if counts else None,
     )
@@ -170,6 +181,8 @@ def measure_length(model: GPT, tokens: Tokens | Pooled) -> dict[str, float]:
     context = model.config.context
     if model.config.positions == "learned" or len(tokens) <= context + 1:
         return {}
+    # Learned positions have no row beyond the trained length, hence the return above; others are computed for any
+    # length.
     longer = lengthened(model, 2 * context)
     sums, counts = np.zeros(2 * context), np.zeros(2 * context)
     for inputs, targets in windows(tokens, 2 * context, model.device):
@@ -208,7 +221,11 @@ def class_of(piece: bytes) -> str:
 
 
 def classes_of(pieces: Sequence[bytes]) -> np.ndarray:
-    """The class of every entry of a vocabulary, as its place in `TOKEN_CLASSES`."""
+    """The class of every entry of a vocabulary, as its place in `TOKEN_CLASSES`.
+
+    >>> [TOKEN_CLASSES[place] for place in classes_of([b"the", b"7"])]
+    ['alphabetic', 'numeric']
+    """
     return np.array([TOKEN_CLASSES.index(class_of(piece)) for piece in pieces], dtype=np.int64)
 
 

@@ -44,6 +44,7 @@ def evaluate(
     class of token.
     """
     bins = (calibration or Calibration()).bins
+    # In a fixed order and not in that of `suites`, so that the metrics of a record have one order.
     measures: dict[Suite, Callable[[], dict[str, float]]] = {
         "loss": lambda: measure_loss(model, tokens, byte_lengths, classes),
         "calibration": lambda: measure_calibration(model, tokens, bins),
@@ -51,6 +52,7 @@ def evaluate(
         "length": lambda: measure_length(model, tokens),
     }
     metrics: dict[str, float] = {}
+    # Dropout off and no gradients; nothing here draws a random number, so a run continues with the same bits.
     model.eval()
     with torch.inference_mode():
         for suite, measure in measures.items():
@@ -61,6 +63,7 @@ def evaluate(
             if clock is not None:
                 metrics[f"speed/measure_{suite}_s"] = clock() - started
     model.train()
+    # A metric without a declaration has no unit and no direction: no table and no claim could use it.
     unknown = {metric for metric in metrics if metric not in METRICS}
     assert not unknown, unknown
     return metrics
@@ -75,6 +78,7 @@ def inference_speed(model: GPT, tokens: Tokens | Pooled, inference: Inference, c
     """Tokens a second of plain forward passes: the registered batch and length, the median of warm repeats."""
     length = inference.length or model.config.context
     part = next(iter(tokens.parts.values())) if isinstance(tokens, Pooled) else tokens
+    # Windows one after another; a text that is too short for the batch is read from its beginning again.
     starts = np.arange(inference.batch) * length % max(1, len(part) - length)
     inputs = torch.from_numpy(windows_at(part, starts, length)).to(model.token.weight.device)
 
@@ -118,6 +122,8 @@ def measure_cost(
         "cost/inference_tokens_per_s": inference_speed(model, tokens, inference, clock),
         "cost/flops_per_token": arithmetic,
         "cost/flops_per_s": reached,
+        # Chowdhery et al. (2022) divide by the peak of a data sheet. A measured peak exists on every machine,
+        # and uses the same arithmetic.
         "cost/mfu": reached / matmul_speed(model.token.weight.device, clock),
     }
     return metrics if peak_bytes is None else metrics | {"cost/peak_memory": float(peak_bytes)}
@@ -156,7 +162,11 @@ def second_moments(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]
 
 
 def block_of(name: str) -> int | None:
-    """The block a parameter belongs to, by its name; none outside the blocks."""
+    """The block a parameter belongs to, by its name; none outside the blocks.
+
+    >>> block_of("blocks.3.mlp.up.weight"), block_of("token.weight")
+    (3, None)
+    """
     parts = name.split(".")
     return int(parts[1]) if parts[0] == "blocks" else None
 
@@ -166,6 +176,9 @@ def steps_to_level(curve: Sequence[tuple[int, float]], level: float) -> float:
 
     While no evaluation has been there, the last step of the curve: a run that never comes there counts its whole
     length, which can only make it look better than it is.
+
+    >>> steps_to_level([(100, 4.0), (200, 3.0)], level=3.5), steps_to_level([(100, 4.0), (200, 3.0)], level=2.0)
+    (150.0, 200.0)
     """
     assert curve, level
     before: tuple[int, float] | None = None
@@ -173,6 +186,7 @@ def steps_to_level(curve: Sequence[tuple[int, float]], level: float) -> float:
         if loss <= level:
             if before is None:
                 return float(step)
+            # before[1] > level >= loss, so the divisor is never 0 and the share lies in (0, 1].
             share = (before[1] - level) / (before[1] - loss)
             return before[0] + share * (step - before[0])
         before = (step, loss)

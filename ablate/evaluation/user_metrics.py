@@ -100,14 +100,17 @@ def measure_own(
     step: int,
 ) -> dict[str, float]:
     """The value of every own metric."""
-    found = {}
+    values = {}
     for source in sources:
         text = whole(tokens)
         text.flags.writeable = False
+        # A copy for every metric: what one does to the model or the text must not reach the next, nor the
+        # training.
         view = View(copy.deepcopy(model).eval(), text, tuple(pieces or ()), step, _copied(tokens))
+        # A metric that draws random numbers must not move the dropout masks of the steps that follow.
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            found[source.metric.name] = _value(source, view)
-    return found
+            values[source.metric.name] = _value(source, view)
+    return values
 
 
 def _copied(tokens: Tokens | Pooled) -> Tokens | Pooled:
@@ -139,6 +142,7 @@ def _value(source: MetricSource, view: View) -> float:
         ) from error
     if isinstance(value, Tensor) and value.numel() == 1:
         value = value.item()
+    # bool is a number to Python, and a metric that returns True has most likely forgotten to count.
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         raise EvidenceError(
             f"the metric {source.metric.name} returned {type(value).__name__}",

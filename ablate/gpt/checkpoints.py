@@ -45,6 +45,7 @@ class LiveRows:
         """Add rows. A value that is not finite is refused: it is an outcome, not a number."""
         lines = []
         for row in rows:
+            # JSON has no NaN, and Python would write one that no other reader takes.
             assert math.isfinite(row.value), row
             lines.append(json.dumps({"step": row.step, "metric": row.metric, "value": row.value}) + "\n")
         data = "".join(lines).encode()
@@ -71,6 +72,7 @@ class LiveRows:
     def cut_back(self, n_bytes: int) -> None:
         """Forget rows after so many bytes, so that what is repeated is not recorded twice."""
         data = self._first(n_bytes)
+        # A new file moved into place: a writer killed here leaves the old rows or the cut ones, never half of them.
         write_whole(self.path, data)
         self.n_bytes, self._digest = len(data), hashlib.sha256(data)
 
@@ -127,6 +129,7 @@ class Checkpoints:
         # Announced before it is written: a file that a killed writer has moved to its place is then believed,
         # and one that it has not is only a hash too many.
         write_whole(self.hashes, json.dumps({"sha256": hashes}).encode() + b"\n")
+        # Three on disk for a moment: both old ones stay until the new one is whole.
         write_whole(self.newest, data, earlier=self.previous)
 
     def generations(self) -> Iterator[Generation]:
@@ -154,6 +157,8 @@ class Checkpoints:
         """The hashes on file; none where the file is gone or damaged, and then no checkpoint is believed."""
         try:
             hashes = json.loads(self.hashes.read_bytes())["sha256"]
+        # A damaged list costs time, as each run starts again; to believe a file without its hash would cost the
+        # evidence.
         except (OSError, ValueError, KeyError, TypeError):
             return []
         return [sha256 for sha256 in hashes if isinstance(sha256, str)] if isinstance(hashes, list) else []

@@ -25,11 +25,12 @@ _TORCHS_OWN_WARNING = "`torch.jit.script"
 
 def find_compiler() -> str | None:
     """The first C++ compiler that torch can use."""
-    return next((found for name in COMPILERS if (found := shutil.which(name))), None)
+    return next((path for name in COMPILERS if (path := shutil.which(name))), None)
 
 
 def cannot_compile(device: str) -> str:
     """What torch's compiler lacks here to compile a step for a device; empty where it lacks nothing."""
+    # On CUDA, torch writes Triton; on a CPU, C++ that includes Python's header.
     if device != "cpu":
         return "" if find_spec("triton") is not None else "no package triton, which torch compiles with for CUDA"
     if find_compiler() is None:
@@ -77,6 +78,7 @@ def compiled_folder(device: str, environment: Mapping[str, str] = os.environ) ->
     It is named by processor and compiler, so that a cache on a shared disk hands no machine's code to another.
     """
     cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    # Code for AVX-512 on a machine without it ends the process with SIGILL, and no message.
     made_for = sha256_of([processor_flags(), compiler_name(device)])
     return cache / "ablate" / "compiled" / f"{device}-{made_for[:16]}"
 
@@ -86,4 +88,5 @@ def processor_flags() -> str:
     info = Path("/proc/cpuinfo")
     if not info.is_file():
         return "unknown"
+    # x86 says flags, ARM Features
     return next((line for line in info.read_text().splitlines() if line.startswith(("flags", "Features"))), "unknown")

@@ -28,30 +28,36 @@ ENVIRONMENT = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 reproducibility"); torch refuses deterministic matrix products on CUDA without it."""
 
 
-def choose_device(wanted: str) -> str:
-    """`cpu` or `cuda:N` for a request: auto, cpu, cuda or cuda:N. Refuses a device that is not here."""
-    if wanted == CPU:
+def choose_device(request: str) -> str:
+    """`cpu` or `cuda:N` for a request: auto, cpu, cuda or cuda:N. Refuses a device that is not here.
+
+    >>> choose_device("cpu")
+    'cpu'
+    """
+    if request == CPU:
         return CPU
-    named = re.fullmatch(r"auto|cuda(?::(\d+))?", wanted)
+    # `cuda` alone is cuda:0. Devices of torch's other kinds (mps, xpu) are refused by name.
+    named = re.fullmatch(r"auto|cuda(?::(\d+))?", request)
     if named is None:
-        raise RunError(f"--device {wanted}", required="auto, cpu, cuda, or cuda:N", fix="--device auto")
-    found = cuda_devices()
-    if wanted == "auto":
-        return "cuda:0" if found else CPU
+        raise RunError(f"--device {request}", required="auto, cpu, cuda, or cuda:N", fix="--device auto")
+    n_devices = cuda_devices()
+    if request == "auto":
+        return "cuda:0" if n_devices else CPU
     number = int(named.group(1) or 0)
-    if number >= found:
-        here = f"{found} CUDA device{'' if found == 1 else 's'}" if found else "no CUDA device"
+    if number >= n_devices:
+        here = f"{n_devices} CUDA device{'' if n_devices == 1 else 's'}" if n_devices else "no CUDA device"
         whose = f"torch {version('torch')}" if find_spec("torch") else "this machine without torch"
         raise RunError(
-            f"--device {wanted}, and {whose} sees {here}",
+            f"--device {request}, and {whose} sees {here}",
             required="a device that is here",
-            fix=f"--device {f'cuda:{found - 1}' if found else CPU}",
+            fix=f"--device {f'cuda:{n_devices - 1}' if n_devices else CPU}",
         )
     return f"cuda:{number}"
 
 
 def cuda_devices() -> int:
     """How many CUDA devices torch can use."""
+    # Cheap signs first: where one says no, torch need not be imported.
     if not any(path.exists() for path in DRIVER) or find_spec("torch") is None or "+cpu" in version("torch"):
         return 0
     import torch
@@ -94,6 +100,8 @@ class Peak:
     def reset(cls) -> Peak:
         """Start over, where the system can."""
         try:
+            # 5 sets VmHWM, the peak of the resident set, back to what is resident now (proc(5),
+            # /proc/pid/clear_refs). It needs Linux, and the right to write there.
             RESET.write_text("5")
         except OSError:
             return cls("process")

@@ -27,7 +27,13 @@ _GPT2_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu2": "relu2"}
 
 
 def architecture_of(model: Model) -> str:
-    """gpt2, llama or qwen3. Raises `EvidenceError` for a model that none of them computes, naming the first field."""
+    """gpt2, llama or qwen3. Raises `EvidenceError` for a model that none of them computes, naming the first field.
+
+    >>> architecture_of(Model())
+    'gpt2'
+    >>> architecture_of(Model(positions="rope", block_norm="rmsnorm", activation="swiglu", qk_norm=True, bias=False))
+    'qwen3'
+    """
     final = model.block_norm if model.final_norm == "block" else model.final_norm
     rotary = model.positions == "rope"
     requirements: list[tuple[str, object, bool]] = [
@@ -58,8 +64,11 @@ def architecture_of(model: Model) -> str:
 def transformers_model(model: Model, weights: Mapping[str, Tensor]) -> tuple[Config, Weights]:
     """The content of config.json, and weights by their names there. Raises `EvidenceError` as `architecture_of`."""
     architecture = architecture_of(model)
+    # Read before the embedding norm is folded in: a head that shares the table multiplies by the table as it was
+    # trained.
     tensors = dict(weights)
     head = tensors.get("head.weight", tensors["token.weight"])
+    # A table with its norm folded in no longer is the head: then both are written.
     tied = model.tie_embeddings and model.embedding_norm == "none"
     tensors["token.weight"] = _normed(model, tensors, tensors["token.weight"])
     for layer in range(model.layers):
@@ -76,6 +85,7 @@ def transformers_model(model: Model, weights: Mapping[str, Tensor]) -> tuple[Con
     config, named = _gpt2(model, tensors) if architecture == "gpt2" else _llama(model, tensors)
     if not tied:
         named["lm_head.weight"] = head
+    # Cloned: several of them are views of one matrix (queries, keys and values), which safetensors refuses.
     return common | config, {name: tensor.clone().contiguous() for name, tensor in named.items()}
 
 
@@ -95,6 +105,7 @@ def _normed(model: Model, tensors: Weights, table: Tensor) -> Tensor:
 def _scale_residuals(model: Model, tensors: Weights, block: str) -> None:
     """Multiply the factor on each residual branch into the branch's last layer."""
     for part, learned in (("attention", "scale_attention"), ("feed", "scale_feed")):
+        # factor * (W y + b) = (factor * W) y + factor * b, so a bias is scaled with its matrix.
         factor: Tensor | float = 1.0
         if model.residual_scale == "depth":
             factor = 1.0 / math.sqrt(2 * model.layers)
@@ -118,8 +129,11 @@ def _gpt2(model: Model, tensors: Weights) -> tuple[Config, Weights]:
         positions = torch.stack((turns.sin(), turns.cos()), dim=-1).flatten(1).float()
     named = {
         "transformer.wte.weight": tensors["token.weight"],
+        # The embedding norm is of the sum. Here it is folded into both summands, which `architecture_of` allows for
+        # centring alone.
         "transformer.wpe.weight": _normed(model, tensors, positions),
     }
+    # The queries, keys and values of GPT-2 lie in one matrix too, in this order.
     layers = {"attention.qkv": "attn.c_attn", "attention.out": "attn.c_proj", "feed.up": "mlp.c_fc"}
     layers |= {"feed.out": "mlp.c_proj"}
     for layer in range(model.layers):
@@ -156,6 +170,7 @@ def _llama(model: Model, tensors: Weights) -> tuple[Config, Weights]:
                 f"{theirs}.self_attn.{x}_norm.weight": tensors[f"{block}.attention.{x}_norm.weight"] for x in "qk"
             }
         for kind in ("weight", "bias") if model.bias else ("weight",):
+            # (3 * heads * size, width) -> three of (heads * size, width).
             for name, part in zip("qkv", tensors[f"{block}.attention.qkv.{kind}"].chunk(3), strict=True):
                 named[f"{theirs}.self_attn.{name}_proj.{kind}"] = part
             named[f"{theirs}.self_attn.o_proj.{kind}"] = tensors[f"{block}.attention.out.{kind}"]
@@ -167,15 +182,17 @@ def _llama(model: Model, tensors: Weights) -> tuple[Config, Weights]:
         "intermediate_size": model.inner_width,
         "num_hidden_layers": model.layers,
         "num_attention_heads": model.heads,
+        # As many as heads of queries: this model has no grouped queries.
         "num_key_value_heads": model.heads,
         "head_dim": model.size_of_head,
         "max_position_embeddings": model.context,
         "hidden_act": "silu",
         "rms_norm_eps": RMSNORM_EPS,
+        # The same base twice: releases 4 of transformers read the first, release 5 the second.
         "rope_theta": WAVE_BASE,
         "rope_parameters": {"rope_type": "default", "rope_theta": WAVE_BASE},
         "attention_bias": model.bias,
         "attention_dropout": model.dropout,
-        **({} if model.qk_norm else {"mlp_bias": model.bias}),
+        **({} if model.qk_norm else {"mlp_bias": model.bias}),  # no field of Qwen3
     }
     return config, named

@@ -74,9 +74,13 @@ class Inputs:
     def text(self, spec: RunSpec) -> Text:
         """The data of a run, checked against the registration's pins. Raises `StudyError` where it is another."""
         data, pins = spec.config.data, {name: pin.sha256 for name, pin in spec.pins.items()}
+        # By content and pins: two variants that differ in the model alone read one text, and one that is pinned
+        # otherwise never gets it.
         identity = json.dumps([data.model_dump(mode="json"), pins, spec.tokenizer])
         if identity not in self._texts:
             reading = read_corpora(self.library, data, registered=spec.tokenizer)
+            # The name must still mean the registered bytes. A corpus that was replaced after the registration ends
+            # the run here, before its first step.
             for name, corpus in reading.corpora.items():
                 if corpus.manifest.sha256 != pins.get(name):
                     raise StudyError(
@@ -91,6 +95,7 @@ class Inputs:
                 )
             self._texts[identity] = Text(reading.split, reading.tokenizer, reading_sha256(pins.items()))
         text = self._texts[identity]
+        # Outside the cache: two variants may read one text with different contexts.
         text.split.require(spec.config.model.context)
         return text
 
@@ -108,6 +113,8 @@ class Inputs:
     def repetition(self, spec: RunSpec) -> dict[str, Repetition]:
         """How much of each corpus of a run repeats itself, counted once a machine."""
         repetition_by_corpus = {}
+        # A repetition that could not be counted is stated with its reason. It is a remark on the corpus, and stops no
+        # run.
         for name in spec.config.data.sources:
             counted = repetition_in(self.library, name, spec.config.data.validation)
             repetition_by_corpus[name] = (
@@ -119,6 +126,7 @@ class Inputs:
 
     def baselines(self, spec: RunSpec, text: Text) -> CountedBaselines:
         """What a validation loss of a run is read next to, computed once a machine."""
+        # Keyed by the bytes that were read, not by names; kept in the user's cache across studies.
         computed = kept_baselines(
             self.library.cache,
             {

@@ -102,6 +102,7 @@ class Stop:
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
+        # a handler may only note: torch may be in the middle of a step
         earlier = signal.signal(signal.SIGTERM, self._note)
         try:
             yield self
@@ -115,9 +116,12 @@ class Stop:
 def main(environment: Mapping[str, str] = os.environ) -> int:
     """Make the run that an environment names. Returns the exit status: 0 when it has ended, 143 when it was stopped and
     saved, 1 when it failed, with the reason on stderr."""
+    # Sums over several threads are added in an order that depends on their number: the last bits would.
     torch.set_num_threads(THREADS)
     stop = Stop()
     try:
+        # numpy's overflow or 0/0 ends the run; by default it would be a warning, and a NaN in a metric. Underflow to
+        # zero is harmless.
         with stop.heard(), np.errstate(all="raise", under="ignore"):
             job = RunJob.model_validate_json(Path(environment["ABLATE_CONFIG"]).read_bytes())
             attempt = int(environment.get("ABLATE_ATTEMPT", "1"))
@@ -172,16 +176,21 @@ class Run:
     """One run: begin or resume, train, evaluate, checkpoint, hand over."""
 
     def __init__(self, job: RunJob, home: Path, attempt: int, stop: Stop) -> None:
+        # First, so that the peak of memory is this run's and not that of one before it in this process.
         self.peak = Peak.reset()
         self.job, self.home, self.attempt, self.stop = job, home, attempt, stop
         self.live, self.checkpoints = LiveRows(home / job.metrics.file), Checkpoints(home)
         self.rows: list[Row] = []
         inputs = _inputs(job.paths.corpora, job.paths.root)
+        # The study's own metrics, read again and compared with the hashes of the registration.
         own = registered_sources(job.measure.own, job.own, job.paths.study_folder)
         self.text = inputs.text(job)
         self.questions = inputs.questions(job, self.text)
+        # Weights are drawn before anything is restored: hashes of the initial weights are stated by a resumed run
+        # too.
         self.trainer = Trainer(job.config, self.text.split, self.text.tokenizer.size, device=job.device)
         self.initial = self.trainer.begin(job.seed)
+        # Stated in the run's record, and part of `made_with`.
         libraries: dict[str, str | int] = {
             "python": platform.python_version(),
             "torch": version("torch"),
@@ -197,12 +206,14 @@ class Run:
             "repetition": inputs.repetition(job),
             "baselines": inputs.baselines(job, self.text),
         }
+        # A checkpoint made with any other of these is not resumed: the run starts again from its first step.
         self.made_with: dict[str, str | int] = {
             "code": code_hash(),
             "platform": f"{platform.system()} {platform.machine()}",
             "processor": processor_name(),
             **libraries,
         }
+        # Only now are the run's own files read or removed: whatever is wrong with the job has been raised above.
         self._begin()
         self.observer = Observer(self.job, self.text, own, self.trainer, self.peak, report=self._report_measuring)
         self._saved = self._reported = time.perf_counter()
@@ -308,6 +319,7 @@ class Run:
 
     def _record(self, step: StepResult) -> bool:
         """Record one step, and evaluate where that is due. True when the run has diverged."""
+        # Rows wait in memory for an evaluation, a checkpoint, or until REPORT_EVERY_S have passed.
         values = {"train/loss": step.loss}
         # Of all metrics the loss alone may be infinite. A gradient without a norm has ended the run all the same.
         if "gradients" in self.job.measure.recorded and math.isfinite(step.grad_norm):
@@ -315,6 +327,7 @@ class Run:
         self.rows += rows_at_step(step.step, values)
         if self.trainer.diverged(step, self.job.diverged_above):
             return True
+        # the last step is measured at any interval
         if step.step % self.job.measure.every == 0 or step.step == self.job.config.budget.steps:
             self._write_rows()
             self._evaluate()
@@ -347,6 +360,7 @@ class Run:
                 required="space for three checkpoints: two are kept while the next is written",
                 fix="free some space, and run again: the run resumes from the checkpoint that is there",
             ) from error
+        # After the checkpoint: what starts the next attempt looks only for this file.
         (self.home / RESUMABLE).touch()
         self._saved, self._saved_step = time.perf_counter(), progress.step
         self._state()
@@ -379,6 +393,7 @@ class Run:
         """How far the tasks have been evaluated, as counts and seconds, never an answer; none when that begins."""
         assert self.questions is not None
         ended = standing is not None and standing.requests == standing.of
+        # not once a request, of which there are thousands
         if standing is not None and not ended and time.perf_counter() - self._reported < REPORT_EVERY_S:
             return
         text, left = f"asking {self.questions.name}", None

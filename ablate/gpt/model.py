@@ -40,7 +40,11 @@ class Center(nn.Module):
 
 
 def norm_layer(kind: str, width: int) -> nn.Module:
-    """A normalisation by its registered name."""
+    """A normalisation by its registered name.
+
+    >>> norm_layer("center", width=2)(torch.tensor([1.0, 3.0])).tolist()
+    [-1.0, 1.0]
+    """
     if kind == "layernorm":
         return nn.LayerNorm(width, eps=LAYERNORM_EPS)
     if kind == "rmsnorm":
@@ -52,13 +56,22 @@ def norm_layer(kind: str, width: int) -> nn.Module:
 
 
 def angles(length: int, width: int) -> Tensor:
-    """position x (width / 2): position times the frequency of each pair of features (Vaswani et al. 2017)."""
+    """position x (width / 2): position times the frequency of each pair of features (Vaswani et al. 2017).
+
+    >>> angles(3, 4).tolist()  # three positions, two frequencies: 1 and 10,000 ** (-2 / 4)
+    [[0.0, 0.0], [1.0, 0.01], [2.0, 0.02]]
+    """
     frequency = WAVE_BASE ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     return torch.arange(length, dtype=torch.float64)[:, None] * frequency
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Turn each pair of features (one from either half) by its angle (Su et al. 2021)."""
+    """Turn each pair of features (one from either half) by its angle (Su et al. 2021).
+
+    >>> quarter_turn = (torch.tensor([0.0]), torch.tensor([1.0]))  # cosine and sine
+    >>> rotate(torch.tensor([1.0, 0.0]), *quarter_turn).tolist()
+    [0.0, 1.0]
+    """
     # Halves as in GPT-NeoX and Llama, not neighbours as in the paper: the same up to an order of features.
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
@@ -81,6 +94,8 @@ class Attention(nn.Module):
         # One matrix for queries, keys and values: (width, 3 * heads * size).
         self.qkv = nn.Linear(config.width, 3 * inner, bias=config.bias)
         self.out = nn.Linear(inner, config.width, bias=config.bias)
+        # Over the `size` features of each head, before the rotation: the scores are then bounded by the learned
+        # scales, however large the queries and keys grow (Dehghani et al. 2023).
         self.q_norm = norm_layer("rmsnorm" if config.qk_norm else "none", self.size)
         self.k_norm = norm_layer("rmsnorm" if config.qk_norm else "none", self.size)
         self.rotary = config.positions == "rope"
@@ -92,6 +107,7 @@ class Attention(nn.Module):
             self.sine: Tensor
         # Added to the scores: 0 where a position may look, -inf at every later one. Moves with the model,
         # saved with none.
+        # (context, context).
         mask = torch.full((config.context, config.context), float("-inf")).triu(1)
         self.register_buffer("mask", mask, persistent=False)
         self.mask: Tensor
@@ -148,6 +164,7 @@ class FeedForward(nn.Module):
             return F.silu(self.gate(x)) * up
         if self.activation == "relu2":  # So et al. 2021 (Primer)
             return F.relu(up).square()
+        # The tanh formula is that of GPT-2 (Hendrycks and Gimpel 2016); the two differ by up to 5e-4.
         return F.gelu(up, approximate="tanh" if self.activation == "gelu_tanh" else "none")
 
 
@@ -211,10 +228,14 @@ class GPT(nn.Module):
         self.config = config
         self.recompute = False
         """Whether the backward pass computes the inside of each block again (Chen et al. 2016)."""
+        # Names are part of the promise: a parameter draws from the stream of its name, and is exported and compared
+        # by it.
         self.token = nn.Embedding(vocabulary, config.width)
         if config.positions == "learned":
             self.position = nn.Embedding(config.context, config.width)
         if config.positions == "sinusoidal":
+            # (context, width): sine and cosine of one frequency side by side (Vaswani et al. 2017, section 3.5).
+            # Twice `width / 2` frequencies: an odd width is refused with the study.
             turns = angles(config.context, config.width)
             waves = torch.stack((turns.sin(), turns.cos()), dim=-1).flatten(1).float()
             self.register_buffer("waves", waves, persistent=False)
@@ -258,6 +279,8 @@ class GPT(nn.Module):
     def loss(self, tokens: Tensor, targets: Tensor, dropout: DropoutStream | None = None) -> Tensor:
         """Mean cross-entropy in nats a token, taken in float32 whatever the arithmetic before it."""
         logits = self(tokens, dropout)
+        # (B, T, V) and (B, T) -> (B * T, V) and (B * T). In bfloat16 the sum over the vocabulary would lose digits
+        # that the difference of two arms is made of.
         return F.cross_entropy(logits.float().view(-1, logits.shape[-1]), targets.reshape(-1))
 
 
@@ -269,7 +292,13 @@ def _final_norm(config: Model) -> str:
 
 
 def initialise(model: GPT, seed: int) -> dict[str, str]:
-    """Set every parameter from its own stream; return sha256 of each one's initial bytes by name."""
+    """Set every parameter from its own stream; return sha256 of each one's initial bytes by name.
+
+    >>> small = Model(layers=1, heads=2, width=8, context=4)
+    >>> unplaced = small.model_copy(update={"positions": "none"})
+    >>> initialise(GPT(unplaced, 5), seed=1).items() <= initialise(GPT(small, 5), seed=1).items()
+    True
+    """
     hashes = {}
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     with torch.no_grad():
@@ -310,5 +339,10 @@ def _initial_std(config: Model, name: str) -> float:
 
 
 def count_parameters(model: GPT) -> int:
-    """Trainable parameters; tied ones count once."""
+    """Trainable parameters; tied ones count once.
+
+    >>> count_parameters(GPT(Model(layers=2, heads=2, width=8, context=4), vocabulary=5))
+    1832
+    """
+    # `parameters()` gives a shared tensor once.
     return sum(parameter.numel() for parameter in model.parameters())

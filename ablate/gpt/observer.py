@@ -50,9 +50,11 @@ class Observer:
         started = time.perf_counter()
         values: dict[str, float] = {}
         if "gradients" in suites:
+            # Before the averaged weights are swapped in: moments belong to the weights that are trained.
             values = second_moments(self.trainer.model, self.trainer.optimizers)
             if progress.step:
                 values["speed/measure_gradients_s"] = time.perf_counter() - started
+        # In the registered arithmetic, so that train and validation loss are of one model.
         with self.trainer.arithmetic(), self.trainer.evaluated() as model:
             values |= evaluate(
                 model,
@@ -66,13 +68,18 @@ class Observer:
             values |= self._own_metrics(model, last=last)
             if "cost" in suites:
                 values |= self._measured_cost(model)
+        # A level can be reached only at a step that is measured: the curve is that of the evaluations.
         if measure.loss_level is not None:
             curve = [*recorded("val/loss"), (progress.step, values["val/loss"])]
             values["val/steps_to_level"] = steps_to_level(curve, measure.loss_level)
+        # In the trainer's progress, which a checkpoint keeps: a resumed run goes on counting.
         progress.eval_s += time.perf_counter() - started
+        # Called even where nobody records them: the call starts the next mean.
         norms = self.trainer.grad_norms()
         if "gradients" in suites:
             values |= norms
+        # Times are measured anyway and dropped here, so that a study that records none has no row that differs from
+        # run to run.
         if "speed" not in suites:
             values = {name: value for name, value in values.items() if not name.startswith("speed/")}
         elif progress.step:

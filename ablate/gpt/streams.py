@@ -20,22 +20,34 @@ if TYPE_CHECKING:
 
 
 def key(seed: int, *labels: str | int) -> int:
-    """A 63-bit key for one purpose; different labels give unrelated keys."""
+    """A 63-bit key for one purpose; different labels give unrelated keys.
+
+    >>> key(1, "init", "token.weight") == key(1, "init", "position.weight")
+    False
+    """
     text = "/".join([str(seed), *(str(label) for label in labels)])
+    # Half of a 64-bit word: torch's generators and numpy's Philox both take every value below 2^63.
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def draw_below(seed: int, label: str, counter: int, *, count: int, bound: int) -> np.ndarray:
-    """`count` integers uniform on [0, bound). Multiply-shift: bias under bound/2^64, below any detection here."""
+    """`count` integers uniform on [0, bound). Multiply-shift: bias under bound/2^64, below any detection here.
+
+    >>> draw_below(1, "batches", 1, count=4, bound=10).tolist()  # seed 1, step 1: the same with every numpy
+    [3, 9, 4, 4]
+    """
+    # The counter's highest word is the step: a stream of one step can reach 2^192 words before it meets that of the
+    # next.
     words = np.random.Philox(key=key(seed, label), counter=[0, 0, 0, counter]).random_raw(count)
     assert 0 < bound < 2**63, bound
-    # (word * bound) >> 64 without 128-bit integers, by halves of 32 bits; no sum below exceeds 64 bits.
+    # (word * bound) >> 64 without 128-bit integers: four products of halves of 32 bits (`mulhu` in Warren, Hacker's
+    # Delight), and no sum below exceeds 64 bits. Lemire 2019, without the step that rejects.
     half, ones = np.uint64(32), np.uint64(0xFFFFFFFF)
     high, low = words >> half, words & ones
     bound_high, bound_low = np.uint64(bound >> 32), np.uint64(bound & 0xFFFFFFFF)
     middle = high * bound_low + ((low * bound_low) >> half)
-    other = low * bound_high + (middle & ones)
-    return np.asarray((high * bound_high + (middle >> half) + (other >> half)).astype(np.int64))
+    crossed = low * bound_high + (middle & ones)
+    return np.asarray((high * bound_high + (middle >> half) + (crossed >> half)).astype(np.int64))
 
 
 def raw_words(seed: int, label: str, count: int) -> list[int]:
@@ -88,6 +100,7 @@ class DropoutStream:
         # Drawn where it is needed: on the CPU, the masks of a large model take longer than its step on a GPU.
         # A generator cannot leap, so that a part of a batch is cut out of the mask of all of it.
         source = torch.Generator(like.device).manual_seed(mask_key)
-        whole = (self._sequences or len(like), *like.shape[1:])
-        draws = torch.rand(whole, generator=source, device=like.device)[self._first : self._first + len(like)]
+        batch_shape = (self._sequences or len(like), *like.shape[1:])
+        draws = torch.rand(batch_shape, generator=source, device=like.device)[self._first : self._first + len(like)]
+        # Scaled where it is drawn (inverted dropout), so that evaluation needs no factor.
         return (draws >= rate).to(like.dtype) / (1.0 - rate)

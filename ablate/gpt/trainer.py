@@ -33,7 +33,12 @@ COSINE_FLOOR = 0.1
 
 
 def learning_rate(optim: Optim, step: int, steps: int) -> float:
-    """The rate of one step (counted from 1): linear warmup, then the schedule over the remaining steps."""
+    """The rate of one step (counted from 1): linear warmup, then the schedule over the remaining steps.
+
+    >>> optim = Optim(lr=1.0, warmup=2, schedule="linear")
+    >>> [learning_rate(optim, step, steps=6) for step in range(1, 7)]
+    [0.5, 1.0, 0.8, 0.6, 0.4, 0.2]
+    """
     # The first step has a rate above zero, and the last step of the warmup the full one.
     if step <= optim.warmup:
         # With warmup_from 0 the first term adds nothing: the same bits as lr * step / warmup.
@@ -54,6 +59,7 @@ def learning_rate(optim: Optim, step: int, steps: int) -> float:
 def build_optimizers(model: GPT, optim: Optim) -> tuple[torch.optim.Optimizer, ...]:
     """The registered optimiser; decay on matrices only, never on norms and biases. Muon comes as two."""
     # By identity: with tied embeddings one tensor has two names, and must get one moment and one decay.
+    # one block's matrices; biases and norms have one dimension
     inside = {id(p) for block in model.blocks for p in block.parameters() if p.dim() == 2}
     # Muon orthogonalises the update of a hidden layer's matrix. Embeddings and the head are tables, not maps,
     # and take AdamW.
@@ -83,6 +89,7 @@ def build_optimizers(model: GPT, optim: Optim) -> tuple[torch.optim.Optimizer, .
 
 def optimizer_of(parameter: Tensor, optimizers: tuple[torch.optim.Optimizer, ...]) -> torch.optim.Optimizer:
     """The one of them that moves a parameter."""
+    # By identity: `in` on tensors compares their values.
     return next(
         optimizer
         for optimizer in optimizers
@@ -143,6 +150,7 @@ class TrainerState:
 def arithmetic(config: Training, device: torch.device) -> AbstractContextManager[None]:
     """The registered arithmetic of matrix products on a device."""
     if config.numerics.dtype == "bfloat16":
+        # Weights stay float32, and so do moments and the optimizer's step; products alone are taken in bfloat16.
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return nullcontext()
 
@@ -176,20 +184,25 @@ class Trainer:
         self.compiler = compiler_name(self.device.type) if config.numerics.compile else ""
         """What compiles its steps, with its version; empty where nothing does."""
         self.model = GPT(config.model, vocabulary, fused=takes_fused_attention(config)).to(self.device)
-        self.model.recompute = config.numerics.recompute == "blocks"
+        self.model.recompute = config.numerics.recompute == "blocks"  # less memory for a second forward pass
         self.parameters = count_parameters(self.model)
         self.compiled = self._compiled() if config.numerics.compile else None
 
     def _compiled(self) -> Callable[..., Tensor]:
         """The model's loss, compiled when it is first called."""
         load_compiler()
+        # torch reads it whenever it compiles, not when it is imported. What a user has set stays.
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(compiled_folder(self.device.type)))
         settings = compile_settings(self.device.type, deterministic=self.config.numerics.deterministic)
+        # `fullgraph` refuses a step that falls back to Python anywhere; without `dynamic` each shape is compiled as
+        # it is. Both keep one step one program.
         made: Callable[..., Tensor] = torch.compile(self.model.loss, fullgraph=True, dynamic=False, options=settings)
         return made
 
     def begin(self, seed: int) -> dict[str, str]:
         """Set the model to a seed's initial weights; returns the hash of each parameter."""
+        # The model object is used again for every seed, so all that a run moves is made anew here: weights, moments,
+        # average, streams, progress.
         hashes = initialise(self.model, seed)
         self.optimizers = build_optimizers(self.model, self.config.optim)
         decay = self.config.optim.ema
@@ -299,12 +312,14 @@ class Trainer:
         means = {"grad/norm": progress.grad_norm_sum / count}
         means |= {f"grad/layer_{layer}": total / count for layer, total in enumerate(progress.layer_norm_sums)}
         means |= {f"grad/first_layer_{layer}": norm for layer, norm in enumerate(progress.first_layer_norms)}
+        # From here on the next mean begins. `first_layer_norms` stays: it is of the run, not of the interval.
         progress.grad_norm_sum, progress.grad_norm_count = 0.0, 0
         progress.layer_norm_sums = [0.0] * len(progress.layer_norm_sums)
         return means
 
     def diverged(self, step: StepResult, loss_above: float) -> bool:
         """The registered rule: not finite, or above so many times the first step's loss."""
+        # NaN is no comparison's more or less: without `isfinite` a run of NaN would train to its end.
         first = self.progress.first_loss
         assert first is not None, step
         return not math.isfinite(step.loss) or not math.isfinite(step.grad_norm) or step.loss > loss_above * first
@@ -312,11 +327,15 @@ class Trainer:
     def weights(self) -> bytes:
         """The weights alone, as they were evaluated."""
         with self.evaluated() as model:
+            # `named_parameters` gives a tied matrix once: safetensors refuses two names of one memory, and a view
+            # that is not contiguous.
             return bytes(save({name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}))
 
     def checkpoint(self) -> bytes:
         """Weights, both moments and progress, in one self-describing block of bytes."""
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self._state()}
+        # A run that diverged is handed over and never saved to be resumed, so a number here that JSON cannot hold is
+        # our own fault.
         return bytes(save(tensors, metadata={"progress": json.dumps(asdict(self.progress), allow_nan=False)}))
 
     def _state(self) -> Iterator[tuple[str, Tensor]]:

@@ -62,6 +62,7 @@ class Course:
         self._answered = self._before = self._of = 0
         self._open: dict[int, int] = {}
         self._requests: dict[Kind, list[int]] = {}
+        # In tokens read by the model, to which the time of a pass is about proportional.
         self._done = self._left = self._to_come = 0.0
 
     def next_group(self) -> None:
@@ -76,12 +77,17 @@ class Course:
         for request, kind in windows:
             self._open[request] += 1
             by_kind[kind].append(request)
+        # Requests with the same tokens share one pass: time is counted by kinds, progress by requests.
         self._requests = dict(by_kind)
         lengths = [len(tokens) for tokens, _ in self._requests]
         self._left = float(sum(lengths))
         shots, later = self._shots[self._group], self._shots[self._group + 1 :]
+        # A prompt of k examples is about (1 + k) items long, at most as long as the context: scaled from this
+        # group's.
         self._to_come = sum(
-            min(length * (1 + other) / (1 + shots), self._context + 1.0) for other in later for length in lengths
+            min(length * (1 + n_examples) / (1 + shots), self._context + 1.0)
+            for n_examples in later
+            for length in lengths
         )
         self._of = self._before + n_requests * (1 + len(later))
         self._answered = n_requests - len(self._open)  # one of no tokens is answered unasked
@@ -100,6 +106,7 @@ class Course:
 
     def _say(self) -> None:
         seconds = self._clock() - self._began
+        # Tokens left times seconds per token so far.
         left = (self._left + self._to_come) * seconds / self._done if self._done else None
         self._report(Standing(self._shots[self._group], self._before + self._answered, self._of, seconds, left))
 
@@ -150,12 +157,15 @@ class Scorer:
         self.model, self.context, self.tokenizer, self.stop = model, context, tokenizer, stop
         self.batch, self.course = batch, course
         self.prefix = self._tokens(prefix_of(tokenizer))
+        # Decided by vocabulary and context alone, never by `batch`: every pass of a study has this one shape.
         self.rows = max(1, min(ROWS, MOST_LOGITS // (tokenizer.size * context)))
         self.truncated = 0
         """Requests so far whose beginning the model did not see."""
 
     def encoded(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """(tokens of the context, tokens that are scored)."""
+        # Blanks belong to the word after them in most tokenizers (" the" is one token): moved over, the cut
+        # falls between tokens.
         stripped = context.rstrip()
         continuation, context = context[len(stripped) :] + continuation, stripped
         if not context:
@@ -192,6 +202,7 @@ class Scorer:
         # The first window holds as much context as its continuation leaves space for, and at least one token
         # of it.
         done = min(len(scored), self.context)
+        # context + 1 tokens: the model reads all but the last, and each is predicted from those before it.
         tokens = (before + scored[:done])[-(self.context + 1) :]
         yield Window(number, tuple(tokens), done)
         tokens_in_all = before + scored
@@ -206,6 +217,7 @@ class Scorer:
         kinds: dict[Kind, tuple[float, bool]] = {}
         lengths: dict[int, list[Kind]] = {}
         for window in windows:
+            # An empty continuation has nothing to score: its log-likelihood is the empty sum, 0.
             if window.scored and window.kind not in kinds:
                 kinds[window.kind] = (0.0, True)
                 lengths.setdefault(len(window.tokens), []).append(window.kind)
@@ -240,13 +252,17 @@ class Scorer:
         return [answer for some in passes for answer in self._pass(some)]
 
     def _pass(self, some: list[Kind]) -> list[tuple[float, bool]]:
+        # Rows are filled up with the last sequence; their answers are dropped by the enumeration below.
         filled = [tokens for tokens, _ in some] + [some[-1][0]] * (self.rows - len(some))
         device = next(self.model.parameters()).device
         tokens = torch.tensor(filled, dtype=torch.int64, device=device)
+        # In float32 whatever the study trains in: in bfloat16, log-probabilities of different choices would often tie.
         with torch.autocast(device.type, enabled=False):
             logits: Tensor = self.model(tokens[:, :-1])
         assert logits.dtype == torch.float32, logits.dtype
         targets = tokens[:, 1:]
+        # (rows, time): the log-probability of each token that follows, of which only the last `scored` are
+        # summed.
         chosen = torch.log_softmax(logits, dim=-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1).double()
         right = logits.argmax(dim=-1) == targets
         return [
@@ -259,6 +275,7 @@ def as_lm(scorer: Scorer) -> LM:
     """The scorer in the clothes that the harness knows. `load_harness` comes first."""
     from lm_eval.api import model as harness
 
+    # Defined in the function: its base exists only after the harness, an optional extra, has been imported.
     class Adapter(harness.LM):  # type: ignore[misc]  # the harness has no types
         """Answers by log-likelihood; refuses to generate."""
 
@@ -269,6 +286,7 @@ def as_lm(scorer: Scorer) -> LM:
             return scorer.rolling([str(request.args[0]) for request in requests])
 
         def generate_until(self, requests: list[Instance]) -> list[str]:
+            # Sampling needs a random state and a stopping rule, neither of which a registration fixes.
             raise UnsupportedError(
                 "a task asks the model to generate text",
                 required="tasks that are answered by the likelihood of given choices, so that nothing is sampled",

@@ -53,7 +53,11 @@ class TaskItem:
 
 
 def parse_items(path: Path, data: bytes) -> tuple[TaskItem, ...]:
-    """The items of a task's file: JSON lines, or pairs of lines, the ungrammatical one first."""
+    """The items of a task's file: JSON lines, or pairs of lines, the ungrammatical one first.
+
+    >>> parse_items(Path("sums.jsonl"), b'{"query": "1 + 1 =", "choices": [" 2", " 3"], "gold": 0}')
+    (TaskItem(number=0, query='1 + 1 =', choices=(' 2', ' 3'), gold=0),)
+    """
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -62,7 +66,14 @@ def parse_items(path: Path, data: bytes) -> tuple[TaskItem, ...]:
 
 
 def minimal_pair(number: int, good: str, bad: str) -> TaskItem:
-    """A pair of sentences of which one is right, in an order that neither a file nor a tie can favour."""
+    """A pair of sentences of which one is right, in an order that neither a file nor a tie can favour.
+
+    >>> pair = minimal_pair(0, good="it rains.", bad="it rain.")
+    >>> pair.choices[pair.gold], pair.choices == minimal_pair(0, good="it rain.", bad="it rains.").choices
+    ('it rains.', True)
+    """
+    # The order follows from a hash of the two sentences: independent of which is right and of where they are
+    # written.
     first = int(sha256_bytes("\n".join(sorted((good, bad))).encode())[:8], 16) % 2
     choices = tuple(sorted((good, bad), reverse=bool(first)))
     return TaskItem(number, "", choices, choices.index(good))
@@ -70,6 +81,7 @@ def minimal_pair(number: int, good: str, bad: str) -> TaskItem:
 
 def _objects(path: Path, text: str) -> tuple[TaskItem, ...]:
     items = []
+    # Any line that is no item stops the pack: a skipped one would change which items are the first n.
     for number, line in enumerate(text.splitlines()):
         try:
             record: Any = json.loads(line)
@@ -79,6 +91,7 @@ def _objects(path: Path, text: str) -> tuple[TaskItem, ...]:
                 choices = tuple(_text(choice) for choice in record["choices"])
                 item = TaskItem(number, str(record.get("query", "")), choices, int(record["gold"]))
             if len(item.choices) < 2 or not 0 <= item.gold < len(item.choices):
+                # Raised to be caught below, which adds the file and the line.
                 raise ValueError("two or more choices, and gold the number of one of them from 0")
         except (ValueError, KeyError, TypeError) as error:
             raise CorpusError(
@@ -211,14 +224,15 @@ def _prompt(name: str, written: object) -> Prompt:
 def _require_fit(prompts: Mapping[str, Prompt], items: Mapping[str, tuple[TaskItem, ...]]) -> None:
     """Raise `CorpusError` where some item has not the choices that a prompt writes of."""
     for name, prompt in prompts.items():
+        # The largest choice_N that the prompt names; 0 where it names none.
         last = max((int(place[2]) for place in _PLACE.finditer(prompt.text) if place[2]), default=0)
         for task, of_task in items.items():
             for item in of_task:
                 n = len(item.choices)
                 if n < last or (prompt.answers and n != len(prompt.answers)):
-                    wanted = f"{len(prompt.answers)} answers" if prompt.answers else f"the place {{choice_{last}}}"
+                    demand = f"{len(prompt.answers)} answers" if prompt.answers else f"the place {{choice_{last}}}"
                     raise CorpusError(
-                        f"the prompt '{name}' has {wanted}, and item {item.number} of task '{task}' has {n} choices",
+                        f"the prompt '{name}' has {demand}, and item {item.number} of task '{task}' has {n} choices",
                         required="an answer for each choice of every item, and no place for a choice that it lacks",
                         fix=f"another prompt than '{name}' in prompts.json, or the task in a folder of its own",
                         where=_FIELD,
@@ -301,53 +315,59 @@ def find_pack(tasks: str, root: Root, environment: Mapping[str, str] = os.enviro
                 f"the folder of tasks {folder} is not here", required="a folder, from the root", where=_FIELD
             )
         return read_pack(tasks, folder)
-    known = KNOWN.get(tasks)
-    folders = [one / (known.folder if known else tasks) for one in pack_folders(root, environment)]
-    folder = next((one for one in folders if one.is_dir()), Path())
+    pinned = KNOWN.get(tasks)
+    folders = [parent / (pinned.folder if pinned else tasks) for parent in pack_folders(root, environment)]
+    # The first folder that exists decides: a second copy further down is never mixed in.
+    folder = next((place for place in folders if place.is_dir()), Path())
     if folder == Path():
         looked = ", ".join(map(str, folders))
         raise CorpusError(
             f"the task pack '{tasks}' is not here. Looked for: {looked}",
-            required=known.source if known else "a folder of that name that holds TASK.jsonl files",
+            required=pinned.source if pinned else "a folder of that name that holds TASK.jsonl files",
             fix=f"put the files into {folders[-2] if len(folders) > 1 else folders[0]}"
-            if known
+            if pinned
             else nearest(tasks, KNOWN) or "tasks: blimp",
             where=_FIELD,
         )
     # A name that the literature knows stands for exact files: other items under it would not be comparable.
-    pack = read_pack(tasks, folder, known)
-    if known is not None and sha256_of(dict(pack.files)) != known.files_sha256:
+    pack = read_pack(tasks, folder, pinned)
+    if pinned is not None and sha256_of(dict(pack.files)) != pinned.files_sha256:
         raise CorpusError(
             f"{folder} is not the pack '{tasks}': its {len(pack.files)} files together have sha256 "
             f"{sha256_of(dict(pack.files))}",
-            required=f"{known.n_tasks} files, together {known.files_sha256}: {known.source}",
+            required=f"{pinned.n_tasks} files, together {pinned.files_sha256}: {pinned.source}",
             fix=f"restore them, or give your own items a folder of their own: tasks: tasks/my-{tasks}",
             where=_FIELD,
         )
     return pack
 
 
-def read_pack(name: str, folder: Path, known: Known | None = None) -> Pack:
+def read_pack(name: str, folder: Path, pinned: Known | None = None) -> Pack:
     """A folder as a pack, whatever it holds. Nothing in it is executed."""
-    if known is None and any(folder.rglob("*.yaml")):
+    # 1. Tasks in the harness' format: hashed whole, read later by the harness. A known pack is always items,
+    # whatever lies near.
+    if pinned is None and any(folder.rglob("*.yaml")):
         files = {
             path.relative_to(folder).as_posix(): path
             for path in sorted(folder.rglob("*"))
             if path.is_file() and not any(part.startswith((".", "__")) for part in path.relative_to(folder).parts)
         }
-        return Pack(name, folder, {one: sha256_bytes(_bytes(path)) for one, path in files.items()}, {}, dict(PLAIN))
-    paths = sorted([*folder.glob("*.jsonl"), *(folder.glob("*.txt") if known is not None else ())])
-    paths = [path for path in paths if known is None or path.name.startswith(known.families)]
+        return Pack(name, folder, {file: sha256_bytes(_bytes(path)) for file, path in files.items()}, {}, dict(PLAIN))
+    # 2. Items: sorted by name, so that the order of tasks does not depend on the file system. *.txt is Zorro's
+    # format only.
+    paths = sorted([*folder.glob("*.jsonl"), *(folder.glob("*.txt") if pinned is not None else ())])
+    paths = [path for path in paths if pinned is None or path.name.startswith(pinned.families)]
     if not paths:
         raise CorpusError(
             f"{folder} holds no tasks", required="TASK.jsonl files, or tasks of the harness as *.yaml", where=_FIELD
         )
+    # 3. Hash and parse the same bytes: a file that changes in between cannot have another content than its hash.
     hashes, items = {}, {}
     for path in paths:
         data = _bytes(path)
         hashes[path.name] = sha256_bytes(data)
         items[path.stem] = parse_items(path, data)
-    prompts = dict(known.prompts) if known is not None else read_prompts(folder / "prompts.json")
+    prompts = dict(pinned.prompts) if pinned is not None else read_prompts(folder / "prompts.json")
     _require_fit(prompts, items)
     return Pack(name, folder, hashes, items, prompts)
 
@@ -355,6 +375,7 @@ def read_pack(name: str, folder: Path, known: Known | None = None) -> Pack:
 def _bytes(path: Path) -> bytes:
     try:
         size = path.stat().st_size
+        # Asked before it is read: a folder may be given by mistake, with checkpoints in it.
         if size > LARGEST_BYTES:
             raise CorpusError(f"{path} has {size} bytes", required=f"at most {LARGEST_BYTES}", where=_FIELD)
         return path.read_bytes()

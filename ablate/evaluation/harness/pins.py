@@ -60,6 +60,8 @@ def task_pin(
 
     Without a tokenizer every text can be written, as byte-level ones can.
     """
+    # Three sources of tasks: the harness' own, a folder in its format, a pack of items. Imported late: the first
+    # two need the extra.
     if harness.tasks.startswith(OWN_TASKS):
         from ablate.evaluation.harness.tasks import own_tasks
 
@@ -80,6 +82,8 @@ def task_pin(
         sha256=pack.sha256,
         n_files=len(pack.files),
         n_tasks=len(pack.items),
+        # Promised items; those that the tokenizer cannot write are counted apart and not replaced by later
+        # ones.
         n_items=len(pack.items) * harness.items_per_task,
         n_void=sum(item.void for items in pack.items.values() for item in items),
         n_unencodable=drawn.unencodable,
@@ -89,13 +93,13 @@ def task_pin(
 
 def _require_claimed(claimed: Iterable[str], tasks: Iterable[str]) -> None:
     """Raise `CorpusError` where a claim is about a task that is not among these."""
-    known = list(tasks)
-    other = next((task for task in claimed if task not in known), None)
-    if other is not None:
+    names = list(tasks)
+    missing = next((task for task in claimed if task not in names), None)
+    if missing is not None:
         raise CorpusError(
-            f"a claim is about the task '{other}', which is none of the {len(known)} tasks",
+            f"a claim is about the task '{missing}', which is none of the {len(names)} tasks",
             required="tasks of measure.harness",
-            fix=nearest(other, known) or f"one of {', '.join(known[:5])}",
+            fix=nearest(missing, names) or f"one of {', '.join(names[:5])}",
             where=Where(field=("measure", "harness", "tasks")),
         )
 
@@ -114,14 +118,18 @@ def draw_items(pack: Pack, harness: Harness, tokenizer: Tokenizer | None) -> Dra
     """The scored items and the examples of every task; an item that cannot be written is neither."""
     scored, examples, unencodable = {}, {}, 0
     for task, items in pack.items.items():
-        wanted = scored_items(harness, task, items)
-        scored[task] = tuple(item for item in wanted if _writable(tokenizer, pack.prompts, item))
-        unencodable += len(wanted) - len(scored[task])
+        # First the scored items, then the tokenizer: which items are asked is the same under every tokenizer.
+        promised = scored_items(harness, task, items)
+        scored[task] = tuple(item for item in promised if _writable(tokenizer, pack.prompts, item))
+        unencodable += len(promised) - len(scored[task])
+        # A generator: the pool is large, and only as many items are encoded as examples are needed.
         others = (item for item in pool(harness, task, items) if _writable(tokenizer, pack.prompts, item))
         examples[task] = tuple(item for item, _ in zip(others, range(max(harness.shots)), strict=False))
         if not scored[task] or len(examples[task]) < max(harness.shots):
+            # Without a tokenizer every item can be written, and `pool` has raised already where there were
+            # too few.
             assert tokenizer is not None, task
-            raise unwritable(task, len(scored[task]), len(wanted), tokenizer)
+            raise unwritable(task, len(scored[task]), len(promised), tokenizer)
     return DrawnItems(scored, examples, unencodable)
 
 
@@ -137,6 +145,7 @@ def unwritable(task: str, n_left: int, n_scored: int, tokenizer: Tokenizer) -> C
 
 
 def _writable(tokenizer: Tokenizer | None, prompts: Mapping[str, Prompt], item: TaskItem) -> bool:
+    # All texts of an item under all prompts in one call: an item is written under each of them or left out of each.
     texts = list(item.choices)
     for prompt in prompts.values():
         texts += [filled_prompt(prompt, item), *prompt.answers]
@@ -170,6 +179,8 @@ def pool(harness: Harness, task: str, items: tuple[TaskItem, ...]) -> tuple[Task
     if most == 0:
         return ()
     scored = {(item.query, item.choices) for item in scored_items(harness, task, items)}
+    # Equal items count once, and none that equals a scored one. Reversed: of equal ones the first in the file
+    # remains.
     rest = {
         (item.query, item.choices): item
         for item in reversed(items)
@@ -182,6 +193,7 @@ def pool(harness: Harness, task: str, items: tuple[TaskItem, ...]) -> tuple[Task
             fix=f"shots: [0], or fewer items_per_task than {harness.items_per_task}",
             where=Where(field=("measure", "harness", "shots")),
         )
+    # Sorted by a keyed hash: a random order that no library version changes, unlike a shuffle.
     return tuple(sorted(rest.values(), key=lambda item: _draw(harness.examples_seed, task, item)))
 
 

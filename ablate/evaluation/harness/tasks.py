@@ -64,9 +64,11 @@ def load_harness(*, network: bool = False) -> None:
     is on disk now.
     """
     require_extra()
+    # Variables before the import: the libraries read them once.
     os.environ.setdefault("TQDM_DISABLE", "1")
     if not network:
         os.environ.update(_OFFLINE)
+        # Read at its import; where a user's notebook has imported it, its cache remains as it is.
         if "datasets" not in sys.modules:
             os.environ["HF_HOME"] = _scratch()
     with warnings.catch_warnings():
@@ -80,8 +82,8 @@ def load_harness(*, network: bool = False) -> None:
     lm_eval.api.task.tqdm = _bare_progress
 
 
-def _bare_progress(things: object, **_: object) -> object:
-    return things
+def _bare_progress(items: object, **_: object) -> object:
+    return items
 
 
 @cache
@@ -119,11 +121,13 @@ class Questions:
 
 def questions_of_pack(pack: Pack, harness: Harness, tokenizer: Tokenizer) -> Questions:
     """The questions of a pack, without the items that the tokenizer cannot write. Needs `load_harness`."""
+    # 1. Which items, and which examples before them.
     drawn = draw_items(pack, harness, tokenizer)
     shown = {
         task: [[_shown(prompt, item) for item in items] for prompt in pack.prompts.values()]
         for task, items in drawn.examples.items()
     }
+    # 2. Task objects are built once a prompt and shared by its groups: only the number of shots differs.
     groups = tuple(
         Group(shots, name, tasks)
         for name, prompt in pack.prompts.items()
@@ -133,6 +137,7 @@ def questions_of_pack(pack: Pack, harness: Harness, tokenizer: Tokenizer) -> Que
     return Questions(
         name=pack.name,
         sha256=pack.sha256,
+        # Everything that decides the text of a request, apart from the items, which `sha256` covers.
         prompts_sha256=sha256_of(
             {
                 "prompts": plain_prompts(pack.prompts),
@@ -154,10 +159,13 @@ def _task(name: str, prompt: Prompt, items: tuple[TaskItem, ...], examples: tupl
     import datasets
     from lm_eval.api.task import ConfigurableTask
 
+    # A data set in memory, which the harness neither caches nor looks for on its hub.
     rows = datasets.Dataset.from_list([_row(prompt, item) for item in items])
     return ConfigurableTask(
         config={
             "task": name,
+            # Names of columns instead of Jinja templates: a tenth of the time, and braces in a sentence
+            # mean nothing.
             "custom_dataset": lambda **_: {"validation": rows},
             "output_type": "multiple_choice",
             "validation_split": "validation",
@@ -166,6 +174,8 @@ def _task(name: str, prompt: Prompt, items: tuple[TaskItem, ...], examples: tupl
             "doc_to_target": "gold",
             "target_delimiter": "",
             "fewshot_delimiter": BETWEEN,
+            # first_n: the same examples in the same order for every item. The default sampler draws others
+            # for each.
             "fewshot_config": {"sampler": "first_n", "samples": [_row(prompt, item) for item in examples]},
             "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
         }
@@ -230,10 +240,12 @@ class Foreign:
     def _places(self, harness: Harness, tokenizer: Tokenizer | None) -> dict[str, set[int]]:
         """Where the scored items lie that the tokenizer can write, under every number of shots."""
         places = {}
-        for task, one in self.tasks.items():
+        for task, definition in self.tasks.items():
             places[task] = set(range(harness.items_per_task))
+            # Requests are longer with more examples, and an example may hold what the tokenizer cannot
+            # write.
             for shots in harness.shots if tokenizer is not None else ():
-                places[task] -= _unwritable(one, shots, harness, tokenizer)
+                places[task] -= _unwritable(definition, shots, harness, tokenizer)
             if tokenizer is not None and not places[task]:
                 raise unwritable(task, 0, harness.items_per_task, tokenizer)
         return places
@@ -241,6 +253,8 @@ class Foreign:
     def _require_fit(self, harness: Harness) -> None:
         for name, task in self.tasks.items():
             _require_choices(name, task)
+            # As hashes: documents are dicts of any kind, and have to be compared with those of the
+            # examples.
             documents = [_plain(document) for document in task.eval_docs]
             if len(documents) < harness.items_per_task:
                 raise CorpusError(
@@ -251,7 +265,9 @@ class Foreign:
                 )
             if max(harness.shots):
                 scored = set(documents[: harness.items_per_task])
-                others = [one for one in map(_plain, task.fewshot_docs() or ()) if one not in scored]
+                # Fewer than all of them means that some example is itself scored: its answer would be
+                # in the prompt.
+                others = [document for document in map(_plain, task.fewshot_docs() or ()) if document not in scored]
                 if len(others) < max(harness.shots) or len(others) < len(list(task.fewshot_docs())):
                     raise CorpusError(
                         f"task '{name}' draws its examples from items that are scored, or has too few others",
@@ -278,7 +294,10 @@ def own_tasks(harness: Harness) -> Foreign:
     names = harness.tasks.removeprefix(OWN_TASKS).split(",")
     tasks = _loaded(TaskManager(), names, "the harness")
     documents = {
-        name: [_plain(one) for one in [*task.eval_docs, *(task.fewshot_docs() or () if max(harness.shots) else ())]]
+        name: [
+            _plain(document)
+            for document in [*task.eval_docs, *(task.fewshot_docs() or () if max(harness.shots) else ())]
+        ]
         for name, task in tasks.items()
     }
     return Foreign(harness.tasks, sha256_of({"documents": documents}), 0, tasks)
@@ -289,6 +308,7 @@ def _loaded(manager: Any, names: list[str], source: str) -> dict[str, Any]:
         tasks: dict[str, Any] = dict(sorted(manager.load(list(names))["tasks"].items())) if names else {}
     except StudyError:
         raise
+    # A task's YAML may name code of its own, so no narrower class covers what it raises.
     except Exception as error:  # whatever a task's files or the network come up with
         first_line = (str(error).splitlines() or [""])[0]
         raise CorpusError(
@@ -319,9 +339,14 @@ def _unwritable(task: Any, shots: int, harness: Harness, tokenizer: Tokenizer | 
     """Documents, of those that are scored, with some request that the tokenizer cannot write."""
     task.set_config("num_fewshot", shots)
     task.set_fewshot_seed(harness.examples_seed)
+    # Asked of the harness itself: only it knows what text its templates make of a document.
     task.build_all_requests(limit=harness.items_per_task)
     assert tokenizer is not None
-    return {int(one.doc_id) for one in task.instances if not can_write(tokenizer, "".join(map(str, one.args[:2])))}
+    return {
+        int(request.doc_id)
+        for request in task.instances
+        if not can_write(tokenizer, "".join(map(str, request.args[:2])))
+    }
 
 
 def _plain(document: Any) -> str:
