@@ -11,7 +11,7 @@ from ablate.pins import pin
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace
 
 if TYPE_CHECKING:
-    from ablate.judge.stats.tests import Floats
+    from ablate.judge.stats.significance_tests import Floats
     from ablate.runner.trial import Trial, TrialSpread, Values
     from prereg.registry.registration import Pins, Registration
     from prereg.study.spec import Study

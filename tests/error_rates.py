@@ -44,7 +44,7 @@ from ablate.judge.design.simulate import judge_drawn
 from ablate.judge.interim import restrict
 from ablate.judge.judge import OUTCOME, Items, ItemsOf, at_look, judge_rows
 from ablate.judge.stats.kinds import over_seeds
-from ablate.judge.stats.tests import PairedT
+from ablate.judge.stats.significance_tests import PairedT
 from ablate.judge.stats.two_way import Spread, Tail, TwoWay, spread_of, tail_of
 from ablate.records.evidence import ITEM_COLUMNS, Evidence
 from prereg.errors import StudyError

@@ -12,14 +12,14 @@ from ablate.judge.stats.crossed_items import Crossed, over_items
 from ablate.judge.stats.estimate import summarise
 from ablate.judge.stats.kinds import over_seeds, undecided
 from ablate.judge.stats.null_hypotheses import Nulls, nulls_of
-from ablate.judge.stats.tests import Floats, NoTestError, Side, SignificanceTest, Zeros
+from ablate.judge.stats.significance_tests import Floats, NoTestError, Side, SignificanceTest, Zeros
 from ablate.judge.verdict import Estimand, Estimate
 from prereg.metrics.catalogue import Better
 from prereg.rule.condition import Outcome
 from prereg.rule.divergence import least_pairs
 from prereg.study.spec import Study
-from prereg.study.tests import Test
 from prereg.study.verbs import Verb
+from prereg.study.words_of_tests import Test
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from ablate.judge.stats.null_hypotheses import (
     rejected_null,
 )
 from ablate.judge.stats.sequential import EProcessT, RepeatedT
-from ablate.judge.stats.tests import EQUAL, Floats, Kept, NoTestError, SignificanceTest, exponent_of
+from ablate.judge.stats.significance_tests import EQUAL, Floats, Kept, NoTestError, SignificanceTest, exponent_of
 from ablate.judge.stats.two_way import TwoWay
 from ablate.judge.stats.unpaired import Sample, welch
 from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, MarginTest, Pair

@@ -19,7 +19,7 @@ from itertools import pairwise
 from ablate.judge.audit.checks import AuditContext, Found, check_body, named
 from ablate.judge.findings import Values, arm_summaries, contrast
 from ablate.judge.readings import final_values
-from ablate.judge.stats.tests import sd_of
+from ablate.judge.stats.significance_tests import sd_of
 from ablate.judge.verdict import ArmSummary
 from ablate.records.evidence import Evidence
 from prereg.frozen import FrozenModel

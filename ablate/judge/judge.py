@@ -5,7 +5,7 @@
     stable arms, a look -> whether what was found ends a sequential study
 
 What must be rejected, from which side and at which level stands in `ablate.judge.stats.null_hypotheses`; the tests in
-`ablate.judge.stats.tests`. A hypothesis that cannot be tested keeps its place in its family with p = 1.
+`ablate.judge.stats.significance_tests`. A hypothesis that cannot be tested keeps its place in its family with p = 1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ablate.judge.stats.kinds import class_of_test, over_seeds, undecided
 from ablate.judge.stats.multiplicity import adjusted_rows, holm, holm_rows, levels_tested
 from ablate.judge.stats.null_hypotheses import Nulls, beyond, is_gated, levels_of, nulls_in, nulls_of, short_of, within
 from ablate.judge.stats.sequential import EProcessT, RepeatedT
-from ablate.judge.stats.tests import TINY, Floats, Kept, NoTestError, SignificanceTest, Welch
+from ablate.judge.stats.significance_tests import TINY, Floats, Kept, NoTestError, SignificanceTest, Welch
 from ablate.judge.stats.two_way import Spread, Tail, TwoWay
 from ablate.judge.verdict import GateLevel, Zone
 from prereg.registry.looks import Look

@@ -24,7 +24,7 @@ from math import inf, isfinite, isinf, log, log10, sqrt
 import numpy as np
 import pandas as pd
 
-from ablate.judge.stats.tests import EQUAL, exponent_of
+from ablate.judge.stats.significance_tests import EQUAL, exponent_of
 from ablate.judge.stats.unpaired import Sample
 from ablate.judge.verdict import ArmSample, SharedSeeds
 from ablate.records.evidence import Evidence

@@ -25,7 +25,7 @@ import numpy as np
 from ablate.judge.audit.checks import Found, check_body
 from ablate.judge.stats.kinds import class_of_test
 from ablate.judge.stats.null_hypotheses import NullHypothesis, is_gated, nulls_of
-from ablate.judge.stats.tests import Floats, Side
+from ablate.judge.stats.significance_tests import Floats, Side
 from ablate.judge.verdict import Finding
 from prereg.registry.looks import Look
 from prereg.study.spec import Study

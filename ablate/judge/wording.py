@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from ablate.judge.stats.tests import EQUAL
+from ablate.judge.stats.significance_tests import EQUAL
 from ablate.judge.verdict import Stability
 from prereg.text import p_value
 

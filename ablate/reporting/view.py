@@ -26,7 +26,7 @@ from prereg.study.analysis import EProcess, Looks
 from prereg.study.claim import Claim, parse_claim
 from prereg.study.presentation import Labels
 from prereg.study.spec import Study
-from prereg.study.tests import PSEUDOMEDIAN, TESTS
+from prereg.study.words_of_tests import PSEUDOMEDIAN, TESTS
 
 MOST_DECIMALS = 8
 

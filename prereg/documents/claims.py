@@ -18,8 +18,8 @@ from prereg.study.analysis import AtStep, OverLast
 from prereg.study.claim import Claim, weights_in_words
 from prereg.study.designs.per_task import of_any_task, said_once, tasks_of
 from prereg.study.spec import Study
-from prereg.study.tests import TESTS
 from prereg.study.verbs import KINDS, Rejected, Verb, VerbKind
+from prereg.study.words_of_tests import TESTS
 from prereg.text import after_number, compact, listed, side
 
 PLAIN = {

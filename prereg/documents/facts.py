@@ -43,8 +43,8 @@ from prereg.study.designs.per_task import of_any_task, said_once
 from prereg.study.designs.tune import before_choice, better
 from prereg.study.measure import Assume, OwnMetric
 from prereg.study.spec import Study
-from prereg.study.tests import TESTS, TestWords
 from prereg.study.training import Training
+from prereg.study.words_of_tests import TESTS, TestWords
 from prereg.text import compact, listed, ranged, share, unit_of
 
 

@@ -23,7 +23,7 @@ from prereg.frozen import FrozenModel, branch, chosen_by
 from prereg.metrics.catalogue import Better
 from prereg.study.claim import margin_of
 from prereg.study.measure import Name
-from prereg.study.tests import Test
+from prereg.study.words_of_tests import Test
 from prereg.text import compact
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from paired_tests import judge_families, outcomes_of, two_way, weigh
 from ablate.judge.judge import OUTCOME, ItemsOf, judge_rows
 from ablate.judge.stats.crossed_items import Crossed
 from ablate.judge.stats.null_hypotheses import Nulls
-from ablate.judge.stats.tests import FAST_ENUMERATED_PAIRS, Floats
+from ablate.judge.stats.significance_tests import FAST_ENUMERATED_PAIRS, Floats
 from ablate.judge.stats.two_way import spread_of, tail_of
 from prereg.study.spec import Study
 

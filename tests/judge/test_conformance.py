@@ -15,7 +15,7 @@ from paired_tests import single
 from ablate import judge
 from ablate.judge.stats.kinds import over_seeds, undecided
 from ablate.judge.stats.sequential import EProcessT, RepeatedT
-from ablate.judge.stats.tests import (
+from ablate.judge.stats.significance_tests import (
     COUNTED_PAIRS,
     EQUAL,
     KINDS,
@@ -28,7 +28,7 @@ from ablate.judge.stats.tests import (
     studentized_draws,
 )
 from ablate.judge.stats.two_way import Spread, TwoWay, spread_of, tail_of
-from prereg.study.tests import TESTS, Test
+from prereg.study.words_of_tests import TESTS, Test
 
 N = 6
 SIDES: tuple[Side, ...] = ("two", "greater", "less")

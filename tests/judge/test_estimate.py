@@ -14,7 +14,7 @@ from paired_tests import estimate, p_against, prepare
 from scipy import stats
 
 from ablate.judge.stats.kinds import class_of_test
-from ablate.judge.stats.tests import (
+from ablate.judge.stats.significance_tests import (
     COUNTED_PAIRS,
     RESAMPLES,
     TINY,

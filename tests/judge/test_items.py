@@ -13,7 +13,7 @@ from paired_tests import two_way
 from scipy import stats
 
 from ablate.judge.stats.crossed_items import Crossed, cross
-from ablate.judge.stats.tests import Floats, NoTestError
+from ablate.judge.stats.significance_tests import Floats, NoTestError
 from ablate.judge.stats.two_way import Spread, spread_of, tail_of
 from ablate.records.evidence import ITEM_COLUMNS
 

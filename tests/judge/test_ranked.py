@@ -17,7 +17,7 @@ from ablate.judge.decide import decide
 from ablate.judge.design.scenarios import Drawn
 from ablate.judge.design.simulate import judge_drawn
 from ablate.judge.judge import OUTCOME, judge_rows
-from ablate.judge.stats.tests import hodges_lehmann
+from ablate.judge.stats.significance_tests import hodges_lehmann
 from ablate.judge.verdict import Finding
 from prereg.study.spec import Study
 

@@ -26,8 +26,8 @@ from ablate.judge.stats.sequential import (
     look_level,
     repeated_ps,
 )
+from ablate.judge.stats.significance_tests import NoTestError
 from ablate.judge.stats.spending import Spending, nominal_levels
-from ablate.judge.stats.tests import NoTestError
 from prereg.errors import EvidenceError
 from prereg.registry.looks import looks_of
 from prereg.study.spec import Study

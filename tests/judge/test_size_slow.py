@@ -14,7 +14,7 @@ import pytest
 from paired_tests import p_against, prepare
 
 from ablate.judge.stats.kinds import over_seeds, undecided
-from ablate.judge.stats.tests import KINDS
+from ablate.judge.stats.significance_tests import KINDS
 
 FEWEST_BOOTSTRAPPED = KINDS["bootstrap_t"].fewest
 

@@ -13,7 +13,7 @@ from scipy import integrate, optimize, special, stats
 
 from ablate.judge.stats import t_power
 from ablate.judge.stats.root import root
-from ablate.judge.stats.tests import doubled_ranks
+from ablate.judge.stats.significance_tests import doubled_ranks
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 10, 30, 200])

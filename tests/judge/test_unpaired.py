@@ -26,7 +26,7 @@ from ablate.judge.design.scenarios import TrueEffects
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.judge import OUTCOME, judge_rows
 from ablate.judge.recompute import recompute
-from ablate.judge.stats.tests import NoTestError
+from ablate.judge.stats.significance_tests import NoTestError
 from ablate.judge.stats.unpaired import Sample, welch
 from ablate.judge.verdict import Decision, Finding
 from prereg.study.spec import Study, study_from_document

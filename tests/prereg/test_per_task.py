@@ -25,7 +25,7 @@ from ablate.judge.decide import decide
 from ablate.judge.recompute import recompute
 from ablate.judge.stats.crossed_items import Crossed
 from ablate.judge.stats.multiplicity import holm
-from ablate.judge.stats.tests import NoTestError
+from ablate.judge.stats.significance_tests import NoTestError
 from ablate.judge.stats.two_way import spread_of, spread_within
 from ablate.judge.verdict import Decision, Finding
 from ablate.records.evidence import Evidence

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from ablate.judge.audit.checks import AuditContext, Found, check_body
-from ablate.judge.stats.tests import EQUAL, Floats, exponent_of
+from ablate.judge.stats.significance_tests import EQUAL, Floats, exponent_of
 from prereg.metrics.catalogue import METRICS, TASK_METRICS
 
 BOUNDS: Final[dict[str, tuple[float, float]]] = {"share": (0.0, 1.0)}

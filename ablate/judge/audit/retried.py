@@ -20,7 +20,7 @@ import pandas as pd
 from ablate.judge.findings import Values, contrast, judge_hypotheses
 from ablate.judge.readings import reading_of
 from ablate.judge.stats.null_hypotheses import Nulls, found_nulls
-from ablate.judge.stats.tests import TINY
+from ablate.judge.stats.significance_tests import TINY
 from prereg.registry.looks import Look
 from prereg.registry.plan import Cell
 from prereg.rule.divergence import End, refutable

@@ -29,7 +29,7 @@ import numpy as np
 from ablate.judge.audit.checks import CheckResult, Found, check_body, named
 from ablate.judge.judge import Judgement, case_of, other_verdicts, outcomes_of_masks
 from ablate.judge.stats.null_hypotheses import Nulls
-from ablate.judge.stats.tests import TINY, Floats, Kept
+from ablate.judge.stats.significance_tests import TINY, Floats, Kept
 from ablate.judge.verdict import Check, Finding
 from prereg.registry.amendments import Affected
 from prereg.registry.plan import Cell

@@ -18,7 +18,7 @@ from scipy import special
 from ablate.judge.audit.headroom import ROOM_SD, no_room
 from ablate.judge.design.effects import FEWEST_FOR_CORRELATION
 from ablate.judge.readings import item_means
-from ablate.judge.stats.tests import Floats, sd_of
+from ablate.judge.stats.significance_tests import Floats, sd_of
 from ablate.records.evidence import Evidence
 from prereg.errors import EvidenceError, SpecError, Where
 from prereg.frozen import FrozenModel

@@ -25,14 +25,14 @@ from ablate.judge.design.reach import (
 from ablate.judge.design.scenarios import drawable, effect_scenarios
 from ablate.judge.design.simulate import SimulatedChance, SimulatedScenario, adopting_verdicts, affordable, simulate
 from ablate.judge.stats.null_hypotheses import require_known_methods
-from ablate.judge.stats.tests import COUNTED_PAIRS, LISTED_PAIRS
+from ablate.judge.stats.significance_tests import COUNTED_PAIRS, LISTED_PAIRS
 from prereg.documents.sentences import counted_as
 from prereg.frozen import FrozenModel
 from prereg.rule.divergence import said_losses
 from prereg.study.analysis import in_words
 from prereg.study.measure import units_of
 from prereg.study.spec import Study
-from prereg.study.tests import Test
+from prereg.study.words_of_tests import Test
 from prereg.text import listed
 
 _CURVE = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 30)

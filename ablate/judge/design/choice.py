@@ -15,7 +15,7 @@ import numpy as np
 from ablate.judge.design.assumptions import Beliefs
 from ablate.judge.judge import tests_of, weigh
 from ablate.judge.stats.null_hypotheses import nulls_in
-from ablate.judge.stats.tests import Floats
+from ablate.judge.stats.significance_tests import Floats
 from prereg.study.spec import Study
 from prereg.text import compact, counted
 

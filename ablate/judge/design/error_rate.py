@@ -48,7 +48,7 @@ from ablate.judge.judge import (
     tests_of,
     weigh,
 )
-from ablate.judge.stats.tests import Floats
+from ablate.judge.stats.significance_tests import Floats
 from prereg.registry.looks import Look, looks_of
 from prereg.study.designs.per_task import said_once
 from prereg.study.spec import Study

@@ -28,7 +28,7 @@ from ablate.judge.design.simulate import SimulatedChance, SimulatedScenario, aff
 from ablate.judge.judge import AS_IT_IS, OUTCOME, Shifted, judge_p, moved_by, tests_of, weigh
 from ablate.judge.stats import t_power
 from ablate.judge.stats.null_hypotheses import EDGE
-from ablate.judge.stats.tests import Floats
+from ablate.judge.stats.significance_tests import Floats
 from ablate.judge.stats.unpaired import welch_df
 from prereg.frozen import FrozenModel
 from prereg.study.spec import Study

@@ -19,7 +19,7 @@ from ablate.judge.stats.kinds import class_of_test
 from ablate.judge.stats.multiplicity import adjusted
 from ablate.judge.stats.null_hypotheses import NullHypothesis, is_gated, nulls_in, support_levels
 from ablate.judge.stats.sequential import EProcessT
-from ablate.judge.stats.tests import Side
+from ablate.judge.stats.significance_tests import Side
 from ablate.judge.stats.unpaired import proportional, welch_df
 from prereg.frozen import FrozenModel
 from prereg.rule.condition import Outcome

@@ -26,7 +26,7 @@ from ablate.judge.design.characteristics import Design
 from ablate.judge.design.effects import distance, effect_when_true
 from ablate.judge.design.reach import HypothesisDesign, level_of
 from ablate.judge.stats import t_power
-from ablate.judge.stats.tests import sd_of
+from ablate.judge.stats.significance_tests import sd_of
 from ablate.judge.verdict import Finding
 from prereg.frozen import FrozenModel
 from prereg.registry.registration import Registration

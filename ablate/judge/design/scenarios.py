@@ -25,7 +25,7 @@ from ablate.judge.design.reach import planned_sizes
 from ablate.judge.judge import ItemsOf
 from ablate.judge.readings import scaled
 from ablate.judge.stats.null_hypotheses import EDGE
-from ablate.judge.stats.tests import Floats, Kept
+from ablate.judge.stats.significance_tests import Floats, Kept
 from ablate.judge.stats.two_way import Tail, tail_of
 from prereg.study.analysis import Ceiling
 from prereg.study.designs.per_task import said_once

@@ -30,7 +30,7 @@ from ablate.judge.design.scenarios import Drawn, Law, TrueEffects, draw_studies
 from ablate.judge.judge import OUTCOME, Codes, Judgement, Outcomes, Rows, case_of, distinct, judge_rows
 from ablate.judge.stats.kinds import class_of_test
 from ablate.judge.stats.null_hypotheses import nulls_in
-from ablate.judge.stats.tests import Kept
+from ablate.judge.stats.significance_tests import Kept
 from prereg.frozen import FrozenModel
 from prereg.registry.looks import Look, looks_of
 from prereg.rule.condition import Outcome

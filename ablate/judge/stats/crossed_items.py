@@ -16,7 +16,7 @@ import pandas as pd
 from scipy import special
 
 from ablate.judge.readings import rows_of
-from ablate.judge.stats.tests import EQUAL, Floats, NoTestError, PairedT, SignificanceTest
+from ablate.judge.stats.significance_tests import EQUAL, Floats, NoTestError, PairedT, SignificanceTest
 from ablate.judge.stats.two_way import Spread, Tail, TwoWay, spread_of, spread_within, tail_of
 from ablate.judge.verdict import Estimand, ItemLayout
 from prereg.metrics.catalogue import ITEM_METRICS, task_of

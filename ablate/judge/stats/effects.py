@@ -21,7 +21,7 @@ import numpy as np
 from scipy import special
 
 from ablate.judge.stats.root import root
-from ablate.judge.stats.tests import EQUAL, Floats
+from ablate.judge.stats.significance_tests import EQUAL, Floats
 from ablate.judge.stats.unpaired import Sample
 from ablate.judge.verdict import EffectSize, Interval
 

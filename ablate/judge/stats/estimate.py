@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ablate.judge.stats.crossed_items import OverItems, SeedsMeans
-from ablate.judge.stats.tests import SignificanceTest
+from ablate.judge.stats.significance_tests import SignificanceTest
 from ablate.judge.verdict import Estimate, Interval
 
 
@@ -51,7 +51,7 @@ def interval_of(
 
     Examples
     --------
-    >>> from ablate.judge.stats.tests import PairedT
+    >>> from ablate.judge.stats.significance_tests import PairedT
     >>> interval = interval_of(PairedT(np.array([[1.0, 2.0, 3.0]])), 0.025, over=2)
     >>> interval.method, round(interval.low, 3), round(interval.high, 3)
     ('paired t, Bonferroni over 2', -1.583, 5.583)
@@ -71,7 +71,7 @@ def summarise(test: SignificanceTest, alpha: float, *, one_sided: bool = False) 
 
     Examples
     --------
-    >>> from ablate.judge.stats.tests import PairedT
+    >>> from ablate.judge.stats.significance_tests import PairedT
     >>> estimate = summarise(PairedT(np.array([[1.0, 2.0, 3.0]])), 0.05)
     >>> estimate.difference, estimate.n, round(estimate.p, 4)
     (2.0, 3, 0.0742)

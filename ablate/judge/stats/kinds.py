@@ -1,15 +1,15 @@
 """Every deciding test by its name: how it is made from differences, and when it may decide.
 
-To add a test: see `tests`. Importing this module is what fills `KINDS`.
+To add a test: see `significance_tests`. Importing this module is what fills `KINDS`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ablate.judge.stats.tests import KINDS, Floats, SignedRank, SignificanceTest, Zeros
+from ablate.judge.stats.significance_tests import KINDS, Floats, SignedRank, SignificanceTest, Zeros
 from ablate.judge.stats.two_way import TwoWay
-from prereg.study.tests import Test
+from prereg.study.words_of_tests import Test
 
 assert TwoWay.name in KINDS, "the module of the two-way test fills its row"
 

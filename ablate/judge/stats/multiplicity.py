@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ablate.judge.stats.tests import Floats
+from ablate.judge.stats.significance_tests import Floats
 
 Step = Sequence[str]
 """The hypotheses of one step of a gate."""

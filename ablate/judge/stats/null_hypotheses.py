@@ -55,7 +55,7 @@ from typing import Final
 
 import numpy as np
 
-from ablate.judge.stats.tests import Floats, Side, SignificanceTest
+from ablate.judge.stats.significance_tests import Floats, Side, SignificanceTest
 from ablate.judge.verdict import Estimate, Finding, Interval, MarginTest
 from prereg.errors import UnsupportedError
 from prereg.metrics.catalogue import Better

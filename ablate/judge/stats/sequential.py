@@ -42,8 +42,8 @@ import numpy as np
 from scipy import special
 
 from ablate.judge.stats.root import root
+from ablate.judge.stats.significance_tests import EQUAL, TINY, Floats, Kept, PairedT, Side, Studentized
 from ablate.judge.stats.spending import Spending, nominal_levels
-from ablate.judge.stats.tests import EQUAL, TINY, Floats, Kept, PairedT, Side, Studentized
 
 if TYPE_CHECKING:
     from scipy import interpolate

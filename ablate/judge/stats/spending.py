@@ -46,7 +46,7 @@ from typing import Final, Literal
 import numpy as np
 from scipy import special
 
-from ablate.judge.stats.tests import TINY, Floats
+from ablate.judge.stats.significance_tests import TINY, Floats
 
 Spending = Literal["obrien_fleming", "pocock"]
 

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import special
 
 from ablate.judge.stats.root import root
-from ablate.judge.stats.tests import Floats
+from ablate.judge.stats.significance_tests import Floats
 
 _SCALE: Final = 1.4826
 """From MAD to SD under a normal law: 1 / Phi^-1(3/4)."""

@@ -75,7 +75,16 @@ import numpy.typing as npt
 from scipy import special
 
 from ablate.judge.stats.root import root
-from ablate.judge.stats.tests import EQUAL, TINY, Floats, Kept, NoTestError, Side, SignificanceTest, registrable
+from ablate.judge.stats.significance_tests import (
+    EQUAL,
+    TINY,
+    Floats,
+    Kept,
+    NoTestError,
+    Side,
+    SignificanceTest,
+    registrable,
+)
 
 _FAR: Final = 1e150
 """Where a critical value ends: its square is finite."""

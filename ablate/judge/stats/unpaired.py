@@ -8,7 +8,7 @@ from math import ceil
 
 import numpy as np
 
-from ablate.judge.stats.tests import Floats, NoTestError, Welch
+from ablate.judge.stats.significance_tests import Floats, NoTestError, Welch
 from prereg.study.analysis import LEAST_RUNS
 
 

@@ -14,7 +14,7 @@ from prereg.documents.procedures import SPENDING
 from prereg.documents.sentences import counted_as, macro, say
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.designs.per_task import tasks_are_strata
-from prereg.study.tests import TESTS
+from prereg.study.words_of_tests import TESTS
 
 MATCHING = (
     "pairs start from the same weights",

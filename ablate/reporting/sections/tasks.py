@@ -14,7 +14,7 @@ import pandas as pd
 
 from ablate.judge.stats.crossed_items import cross, over_items
 from ablate.judge.stats.estimate import interval_of
-from ablate.judge.stats.tests import NoTestError
+from ablate.judge.stats.significance_tests import NoTestError
 from ablate.judge.verdict import Finding, Interval
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Table

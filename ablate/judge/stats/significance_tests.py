@@ -1,7 +1,8 @@
-"""The tests over seeds: each row of an array is a study, each column a seed.
+"""Significance tests over seeds, one class each: p values and intervals of paired t, sign-flip, Wilcoxon, Welch.
 
-`ablate decide` has one row and `ablate design` has thousands, and both run this code: the test that plans is the test
-that decides. Nothing of studies, records or reports is imported here.
+Each row of an array is a study, each column a seed. `ablate decide` has one row and `ablate design` has thousands, and
+both run this code: the test that plans is the test that decides. Nothing of studies, records
+or reports is imported here.
 
     PairedT      Student's t on the differences of pairs
     BootstrapT   the studentised bootstrap of pairs
@@ -22,7 +23,7 @@ exact, no sum or square over- or underflows in it, and a p does not change when 
 of two.
 
 To add a test: a class here with `@registrable`, which declares what the judge asks of it, with a value that somebody
-else computed as its example, and its row of words in `prereg.study.tests`. The conformance suite
+else computed as its example, and its row of words in `prereg.study.words_of_tests`. The conformance suite
 (tests/judge/test_conformance.py) then runs over it. Where pingouin or scipy computes it too, name that function in
 `second_opinion` and add it to `OPINIONS` of `ablate.judge.recompute`.
 

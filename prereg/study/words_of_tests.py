@@ -1,7 +1,8 @@
-"""The deciding tests in words, one row each: what a study writes, tables show and documents say.
+"""Words for each significance test, one row of `TESTS` each: what a study writes, tables show and documents say.
 
-Where to add a test: a row here, and its class in `ablate/judge/stats/tests.py`, which declares what it costs, from how
-many pairs it decides and which library gives a second opinion. `tests/judge/test_conformance.py` runs over all of them.
+Where to add a test: a row here, and its class in `ablate/judge/stats/significance_tests.py`, which declares what it
+costs, from how many pairs it decides and which library gives a second opinion. `tests/judge/test_conformance.py` runs
+over all of them.
 """
 
 from __future__ import annotations
