@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ablate.exporting import export_model as export_model
     from ablate.exporting import report_index as report_index
     from ablate.frame import judge_frame as judge_frame
-    from ablate.health import status as status
     from ablate.planning import plan_runs as plan_runs
     from ablate.proving import bundle as bundle
     from ablate.proving import reproduce as reproduce
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from ablate.running import mapping_template as mapping_template
     from ablate.running import plan_commands as plan_commands
     from ablate.running import run as run
+    from ablate.study_status import status as status
     from ablate.training import train as train
     from ablate.trying import try_out as try_out
     from ablate.workspace import Workspace as Workspace
@@ -57,7 +57,7 @@ _NAMES = {
     "ablate.early_looks": "early_results record_look",
     "ablate.exporting": "export_model report_index",
     "ablate.frame": "judge_frame",
-    "ablate.health": "status",
+    "ablate.study_status": "status",
     "ablate.planning": "plan_runs",
     "ablate.proving": "bundle reproduce verify",
     "ablate.publishing": "write_paper",

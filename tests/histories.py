@@ -30,7 +30,6 @@ from own_trainer import OwnHouse, Stop
 from pydantic import JsonValue
 
 import ablate as api
-from ablate.health import status
 from ablate.judge.verdict import Check
 from ablate.notebook.results import Decided
 from ablate.records import provenance as provenance_room
@@ -47,6 +46,7 @@ from ablate.runner.options import RunOptions
 from ablate.runner.pool import Maker
 from ablate.runner.process import Place, Spec, make_run
 from ablate.runner.progress import PlainWatcher, Tally
+from ablate.study_status import status
 from prereg.errors import StudyError
 from prereg.registry import register as register_room
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_file

@@ -17,9 +17,9 @@ from prereg.errors import RunError, StudyError
 from prereg.text import counted, listed
 
 if TYPE_CHECKING:
-    from ablate.health import StudyHealth
     from ablate.notebook.results import Decided, Ran
     from ablate.runner.options import RunOptions
+    from ablate.study_status import StudyHealth
 
 
 @command(interrupted="nothing sealed was lost; repeat the command to go on", events=True)
@@ -87,8 +87,8 @@ def run_command(
 
 def _costs(workspace: Workspace, study: Path, options: RunOptions) -> Result:
     from ablate.checking import check
-    from ablate.health import read_costs
     from ablate.reporting.summaries.run import run_costs_section
+    from ablate.study_status import read_costs
 
     costs = read_costs(check(study, workspace), options)
     return Result(costs, lambda: [run_costs_section(costs)])
@@ -176,18 +176,18 @@ def status_command(
         return _record_look(workspace, study, reason or "", past)
     if results:
         return _show_results(workspace, study, reason or "")
-    from ablate import health as progress
     from ablate.reporting.summaries.run import status_section
+    from ablate.study_status import status
 
-    read = partial(progress.status, study, workspace=workspace)
+    read = partial(status, study, workspace=workspace)
     health = _watch(read, every, screen) if watch else read()
     return Result(health, lambda: [status_section(health)], in_one_line=watch)
 
 
 def _every_status(workspace: Workspace) -> Result:
     """A line for each study of the workspace; files that are no study are named as mistakes."""
-    from ablate import health
     from ablate.reporting.summaries.run import studies_section
+    from ablate.study_status import status
     from prereg.registry.paths import PUBLISHED_SUFFIX
 
     studies: list[StudyHealth] = []
@@ -196,7 +196,7 @@ def _every_status(workspace: Workspace) -> Result:
         if path.name.endswith(PUBLISHED_SUFFIX):
             continue
         try:
-            studies.append(health.status(path, workspace=workspace))
+            studies.append(status(path, workspace=workspace))
         except StudyError as error:
             mistakes.append(error)
     return Result(studies, lambda: [studies_section(studies)], mistakes=mistakes)

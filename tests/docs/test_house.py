@@ -28,7 +28,7 @@ VERBS = (
     "running",
     "training",
     "clusters",
-    "health",
+    "study_status",
     "early_looks",
     "deciding",
     "exporting",

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import ablate as api
 from ablate.cli import app
-from ablate.health import status
 from ablate.judge.verdict import verdict_bytes
+from ablate.study_status import status
 from prereg.errors import RegistrationError
 from prereg.registry.ledger import Ledger
 

@@ -10,7 +10,6 @@ from report_samples import ENDINGS, Ending, told
 from rich.console import Console
 from snapshot import assert_snapshot
 
-from ablate.health import RunHealth, StudyHealth
 from ablate.judge.design.characteristics import Design
 from ablate.judge.design.characteristics import simulate_design as design_study
 from ablate.reporting.blocks import Section
@@ -20,6 +19,7 @@ from ablate.reporting.summaries.run import corpora_section, status_section
 from ablate.reporting.summaries.study import design_section, study_section
 from ablate.reporting.summaries.verification import next_step, verification_sections
 from ablate.reporting.terminal import show, show_document
+from ablate.study_status import RunHealth, StudyHealth
 from ablate.verification.result import StudySummary, Verification
 from prereg.study.spec import Study, study_from_document
 from prereg.verification import Item, item, not_checked

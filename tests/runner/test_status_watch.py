@@ -11,7 +11,7 @@ from test_run import start
 from typer.testing import CliRunner
 
 from ablate.cli import app
-from ablate.health import status
+from ablate.study_status import status
 
 BASE = tiny_document()["base"] | {"budget": {"steps": 600, "batch": 8}}
 

@@ -16,10 +16,10 @@ from ablate.reporting.wording import blocks, phrase
 from prereg import text as words
 
 if TYPE_CHECKING:
-    from ablate.health import RunCosts, StudyHealth
     from ablate.judge.interim import EarlyLook
     from ablate.records.comparison import Reproduction
     from ablate.runner.trial import Trial
+    from ablate.study_status import RunCosts, StudyHealth
 
 _MOST_METRICS = 12
 

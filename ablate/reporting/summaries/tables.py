@@ -16,12 +16,12 @@ from ablate.reporting.wording import phrase
 from prereg import text as words
 
 if TYPE_CHECKING:
-    from ablate.health import RunHealth, StudyHealth
     from ablate.judge.interim import ClaimSoFar
     from ablate.judge.programme import Registered, Step
     from ablate.planning import PlannedArm
     from ablate.records.comparison import MetricCompared
     from ablate.runner.trial import TrialRun
+    from ablate.study_status import RunHealth, StudyHealth
     from prereg.registry.ledger_entry import Entry
     from prereg.seals.state import SealKind
     from prereg.study.presentation import Labels
