@@ -138,7 +138,7 @@ def _notes(name: str, template: str, home: Path, script: str | Path | None) -> I
 
 def _needs(template: str) -> tuple[tuple[str, ...], str]:
     """The packages that the runs of a template need beyond ablate's own, and what to install."""
-    from ablate.checking import GPT_PACKAGES
+    from ablate.capabilities import GPT_PACKAGES
 
     if template == "huggingface":
         return ("torch", "transformers"), "torch transformers"
@@ -170,7 +170,7 @@ def _rendered(name: str, template: str, title: str | None) -> str:
 
 def _required_valid(text: str, name: str) -> str:
     """The text of a study, where it is one under its name."""
-    from ablate.checking import require_names_of_files
+    from ablate.capabilities import require_names_of_files
     from prereg.study.spec import study_from_document
     from prereg.yaml_reader import parse_yaml
 

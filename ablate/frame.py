@@ -312,7 +312,7 @@ def _study(
     rows: pd.DataFrame, hypotheses: dict[str, dict[str, Any]], *, baseline: str, analysis: dict[str, Any]
 ) -> Study:
     """A study of these arms, seeds and claims, which trains nothing."""
-    from ablate.checking import require_supported
+    from ablate.capabilities import require_supported
     from prereg.study.spec import study_from_document
 
     by_arm: dict[str, list[int]] = {}

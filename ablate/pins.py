@@ -48,7 +48,7 @@ def pin_corpora(
 
     `data` stays empty where all arms read one text, character by character: its corpus says all.
     """
-    from ablate.checking import require_no_bytes
+    from ablate.capabilities import require_no_bytes
     from ablate.data.tokenizers import BpeTokenizer
     from prereg.registry.registration import CorpusPin, DataPins
     from prereg.study.validate import require_one_tokenizer
@@ -112,7 +112,7 @@ def pin(context: StudyContext, registered: DataPins | None = None) -> Pinned:
     from prereg.registry.registration import Pins
 
     if context.study.trainer == "gpt":
-        from ablate.checking import require_gpt
+        from ablate.capabilities import require_gpt
 
         require_gpt()
         readings = read_data(context, registered)
@@ -154,7 +154,7 @@ def pin_code(context: StudyContext, *, keeps: bool = True) -> Pins:
     Where arms are commits, a name that is registered keeps what it meant; with `keeps` false nothing is left in the
     repository of one that is pinned only to be shown.
     """
-    from ablate.checking import require_program
+    from ablate.capabilities import require_program
     from prereg.commits.resolve import resolve_with_changes
     from prereg.registry.registration import Pins
     from prereg.study.command import pin_data, pin_scripts

@@ -38,7 +38,7 @@ def design(study: StudySource, *, workspace: Workspace = HERE, pilot: str | None
 
     if pilot is not None or isinstance(study, (str, Path)):
         return ShownDesign.of(characterise(check(study, workspace), pilot=pilot))
-    from ablate.checking import require_supported
+    from ablate.capabilities import require_supported
     from ablate.judge.design.characteristics import simulate_design as simulate
 
     given = load(study)

@@ -35,7 +35,7 @@ import pandas as pd
 from evidence_factory import LEVELS, make_evidence, small_study, with_entry, with_items
 from scipy import stats
 
-from ablate.checking import require_supported
+from ablate.capabilities import require_supported
 from ablate.judge.decide import decide
 from ablate.judge.design.characteristics import simulate_design
 from ablate.judge.design.refusal import obstacle

@@ -3,7 +3,7 @@
 `Study` is the resolved whole: its fields (`prereg.study.fields`) with every default filled in and every
 cross-reference checked, and what follows from them: arms, runs, claims, families, the rule. What must hold between
 fields is in `prereg.study.validate`, reading YAML and naming lines in `prereg.study.load`, and whether this version can
-carry a study out in `ablate.checking`.
+carry a study out in `ablate.capabilities`.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from study_samples import (
 )
 from study_samples import unpaired as samples
 
-from ablate.checking import require_supported
+from ablate.capabilities import require_supported
 from prereg.errors import StudyError
 from prereg.study.arms import resolve_arms
 from prereg.study.spec import Study, study_from_document

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 VERBS = (
     "workspace",
     "pins",
+    "capabilities",
     "checking",
     "from_script",
     "creating",

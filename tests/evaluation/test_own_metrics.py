@@ -14,7 +14,7 @@ from gpt_runs import carry_out
 from quiet import QUIET
 
 import ablate as api
-from ablate.checking import require_supported
+from ablate.capabilities import require_supported
 from ablate.evaluation.loss import measure_loss
 from ablate.evaluation.user_metrics import MetricSource, measure_own, registered_sources
 from ablate.gpt.model import GPT, initialise

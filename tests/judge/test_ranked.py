@@ -12,7 +12,7 @@ from paired_tests import estimate, outcomes_of, prepare
 from scipy import stats
 from sentences import sentence_of
 
-from ablate.checking import require_supported
+from ablate.capabilities import require_supported
 from ablate.judge.decide import decide
 from ablate.judge.design.scenarios import Drawn
 from ablate.judge.design.simulate import judge_drawn

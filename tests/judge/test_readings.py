@@ -8,7 +8,7 @@ import pytest
 from evidence_factory import make_evidence, one_claim
 from sentences import sentence_of
 
-from ablate.checking import require_supported
+from ablate.capabilities import require_supported
 from ablate.judge.decide import decide, final_values
 from ablate.judge.readings import read_values, reading_of
 from ablate.records.evidence import Evidence

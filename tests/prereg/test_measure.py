@@ -13,7 +13,7 @@ from quiet import QUIET
 from sklearn.metrics import recall_score
 
 import ablate as api
-from ablate.checking import require_supported
+from ablate.capabilities import require_supported
 from ablate.data.batches import Pooled
 from ablate.evaluation.activations import measure_activations
 from ablate.evaluation.loss import classes_of, measure_loss, windows
