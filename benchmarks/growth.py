@@ -55,8 +55,7 @@ def measure_one(sizes: dict[str, int]) -> dict[str, float]:
         }
     )
     ids = np.random.default_rng(0).integers(0, 65, 100_000)
-    split = Split.of(ids, 0.1, sizes["context"])
-    trainer = Trainer(config, split, 65)
+    trainer = Trainer(config, Split(train=ids[:90_000], validation=ids[90_000:]), 65)
     trainer.begin(1)
     times = []
     for _ in range(STEPS + WARM):

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from split_samples import split_of
 
-from ablate.data.batches import Split
 from ablate.data.tokenizers import CharTokenizer
 from ablate.evaluation.harness.evaluate import evaluate_tasks, prepare_questions
 from ablate.evaluation.harness.pins import task_pin
@@ -47,7 +47,7 @@ def main(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     config = Training.model_validate(
         {"model": {"embedding_norm": "layernorm"} | wanted["model"], "budget": {"steps": wanted["steps"]}}
     )
-    trainer = Trainer(config, Split.of(tokenizer.encode(text), 0.1, config.model.context), tokenizer.size)
+    trainer = Trainer(config, split_of(tokenizer.encode(text), 0.1, config.model.context), tokenizer.size)
     trainer.begin(1)
     for _ in range(wanted["steps"]):
         trainer.step()

@@ -148,14 +148,6 @@ class Split:
     train: Tokens | Mixture
     validation: Tokens | Pooled
 
-    @classmethod
-    def of(cls, ids: np.ndarray, share: float, context: int) -> Split:
-        """Split one sequence, the validation part taken from its end; refused where it is too short."""
-        boundary = int(len(ids) * (1.0 - share))
-        split = cls(ids[:boundary], ids[boundary:])
-        split.require(context)
-        return split
-
     def require(self, context: int) -> None:
         """Refuse a corpus too short for one window on either side."""
         for name, tokens in (("training", self.train), ("validation", self.validation)):

@@ -6,8 +6,8 @@
     checkpoints.json                  sha256 of every file that may be there, written before the file itself
 
 However a writer is killed, and wherever, one whole checkpoint is left, and a file that is not what was written shows.
-A checkpoint holds the length and the hash of the rows that it goes with (`ablate.gpt.trainer.Progress`); what else is
-in it is the trainer's business, and here it is bytes.
+A checkpoint holds the length and the hash of the rows that it goes with (`ablate.gpt.trainer.TrainerState`); what else
+is in it is the trainer's business, and here it is bytes.
 """
 
 from __future__ import annotations

@@ -42,15 +42,9 @@ def test_the_chain_is_a_fingerprint_of_order_and_content() -> None:
     assert chain_next(chain_next(chain_start(), one), two) != chain_next(chain_next(chain_start(), two), one)
 
 
-def test_the_validation_split_is_the_end_and_never_overlaps() -> None:
-    split = Split.of(np.arange(100), 0.1, context=4)
-    assert split.train.tolist() == list(range(90))
-    assert split.validation.tolist() == list(range(90, 100))
-
-
 def test_a_corpus_too_short_for_one_window_is_refused() -> None:
     with pytest.raises(CorpusError, match="validation split has 10 tokens"):
-        Split.of(np.arange(100), 0.1, context=16)
+        Split(np.arange(90), np.arange(10)).require(16)
 
 
 @given(st.text(min_size=1, alphabet=st.characters(codec="utf-8")))

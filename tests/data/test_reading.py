@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from split_samples import split_of
 
-from ablate.data.batches import Mixture, Pooled, Split
+from ablate.data.batches import Mixture, Pooled
 from ablate.data.corpora import Library
 from ablate.data.reading import read_corpora
 from ablate.data.tokenizers import CharTokenizer
@@ -29,7 +30,7 @@ def library(tmp_path: Path, **texts: str) -> Library:
 def test_one_text_by_characters_is_split_and_numbered_as_it_always_was(tmp_path: Path, share: float) -> None:
     reading = read_corpora(library(tmp_path, mine=TEXT), Data(corpus="mine", validation=share))
     tokenizer = CharTokenizer.of(TEXT)
-    before = Split.of(tokenizer.encode(TEXT), share, context=8)
+    before = split_of(tokenizer.encode(TEXT), share, context=8)
     assert reading.tokenizer == tokenizer
     for one, other in ((reading.split.train, before.train), (reading.split.validation, before.validation)):
         assert isinstance(one, np.ndarray)

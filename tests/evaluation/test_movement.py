@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from split_samples import split_of
 
-from ablate.data.batches import Split
 from ablate.evaluation.suites import block_of, second_moments, steps_to_level
 from ablate.gpt.trainer import Trainer
 from prereg.study.training import Budget, Model, Optim, Training
@@ -17,7 +17,7 @@ from prereg.study.training import Budget, Model, Optim, Training
 def trainer(optim: Optim) -> Trainer:
     tokens = np.random.default_rng(0).integers(0, 7, 400)
     config = Training(model=Model(layers=2, width=8, heads=2, context=8), optim=optim, budget=Budget(steps=9, batch=2))
-    built = Trainer(config, Split.of(tokens, 0.2, 8), 7)
+    built = Trainer(config, split_of(tokens, 0.2, 8), 7)
     built.begin(3)
     return built
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from split_samples import split_of
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
-from ablate.data.batches import Split
 from ablate.gpt.streams import DropoutStream
 from ablate.gpt.trainer import Trainer
 from prereg.study.training import Budget, Training
@@ -31,7 +31,7 @@ def trainer(micro_batch: int | None, *, dropout: float = 0.2, dtype: str = "floa
         "numerics": {"dtype": dtype},
     }
     tokens = np.random.default_rng(0).integers(0, 7, 2000)
-    return Trainer(Training.model_validate_json(json.dumps(document)), Split.of(tokens, 0.1, 8), 7)
+    return Trainer(Training.model_validate_json(json.dumps(document)), split_of(tokens, 0.1, 8), 7)
 
 
 def curve(run: Trainer, steps: int = STEPS) -> list[float]:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import House, tiny_document
+from split_samples import split_of
 
 import ablate as api
-from ablate.data.batches import Split
 from ablate.gpt.compiling import cannot_compile, compiler_name
 from ablate.gpt.trainer import Trainer
 from ablate.runner.options import RunOptions
@@ -71,7 +71,7 @@ def test_compiled_steps_train_the_same_model_and_resume_to_the_same_bits(
     tokens = np.random.default_rng(0).integers(0, 7, 400)
 
     def begun(one: Training) -> Trainer:
-        trainer = Trainer(one, Split.of(tokens, 0.1, one.model.context), 7)
+        trainer = Trainer(one, split_of(tokens, 0.1, one.model.context), 7)
         trainer.begin(3)
         return trainer
 

@@ -17,6 +17,7 @@ import pytest
 import torch
 from conftest import House
 from own_trainer import own_document
+from split_samples import split_of
 from test_run import QUIET
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -25,7 +26,6 @@ from typer.testing import CliRunner
 import ablate as api
 from ablate import cli
 from ablate.cli import app
-from ablate.data.batches import Split
 from ablate.evaluation.suites import evaluate
 from ablate.gpt import device as devices
 from ablate.gpt import trainer
@@ -47,7 +47,7 @@ from prereg.study.spec import study_from_document
 from prereg.study.training import Training
 
 torch.set_num_threads(1)
-SPLIT = Split.of(np.random.default_rng(0).integers(0, 7, 400), 0.1, 8)
+SPLIT = split_of(np.random.default_rng(0).integers(0, 7, 400), 0.1, 8)
 
 
 def with_gpus(monkeypatch: pytest.MonkeyPatch, count: int, name: str = "An Accelerator") -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from split_samples import split_of
 
-from ablate.data.batches import Split
 from ablate.gpt.trainer import Trainer
 from prereg.study.training import Training
 
@@ -34,7 +34,7 @@ def trainer(
         "numerics": {"dtype": dtype, "recompute": recompute},
     }
     tokens = np.random.default_rng(0).integers(0, 7, 2000)
-    run = Trainer(Training.model_validate_json(json.dumps(document)), Split.of(tokens, 0.1, shape["context"]), 7)
+    run = Trainer(Training.model_validate_json(json.dumps(document)), split_of(tokens, 0.1, shape["context"]), 7)
     run.begin(1)
     return run
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from split_samples import split_of
 
-from ablate.data.batches import Split
 from ablate.gpt.trainer import StepResult, Trainer, build_optimizers, learning_rate
 from prereg.errors import EvidenceError
 from prereg.study.training import Optim, Training
@@ -35,7 +35,7 @@ def trainer(**optim: Any) -> Trainer:
         )
     )
     tokens = np.random.default_rng(0).integers(0, 7, 2000)
-    return Trainer(config, Split.of(tokens, 0.1, 8), 7)
+    return Trainer(config, split_of(tokens, 0.1, 8), 7)
 
 
 def train(run: Trainer, steps: int) -> list[StepResult]:
@@ -98,7 +98,7 @@ def test_a_damaged_checkpoint_is_refused_with_what_to_do(tmp_path: Path) -> None
 def test_training_learns_and_counts_what_it_consumed() -> None:
     run = trainer()
     tokens = np.tile(np.arange(7), 300)
-    run.split = Split.of(tokens, 0.1, 8)
+    run.split = split_of(tokens, 0.1, 8)
     run.begin(1)
     steps = train(run, 20)
     assert steps[-1].loss < 0.5 * steps[0].loss

@@ -11,10 +11,10 @@ import pytest
 import torch
 import yaml
 from conftest import House, tiny_document
+from split_samples import split_of
 from test_cli import ablate
 
 import ablate as api
-from ablate.data.batches import Split
 from ablate.gpt.trainer import Trainer
 from ablate.verification.verify import verify_target
 from ablate.workspace import Workspace, published_beside, require_registered
@@ -250,7 +250,7 @@ def weights(schedule: str, budget: int) -> dict[str, bytes]:
     model = {"layers": 1, "width": 16, "heads": 2, "context": 8, "dropout": 0.1}
     optim = {"lr": 1e-2, "warmup": 5, "schedule": schedule}
     config = Training.model_validate({"model": model, "optim": optim, "budget": {"steps": budget, "batch": 4}})
-    run = Trainer(config, Split.of(np.random.default_rng(0).integers(0, 7, 2000), 0.1, 8), 7)
+    run = Trainer(config, split_of(np.random.default_rng(0).integers(0, 7, 2000), 0.1, 8), 7)
     run.begin(1)
     for _ in range(12):
         run.step()
