@@ -6,6 +6,7 @@ import ast
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ from prereg.study.verbs import MEANS_OF_VERBS
 
 Parts = Mapping[str, object]
 ROOT = Path(__file__).resolve().parents[2]
+MOST_CALLERS = 6
+"""Files that are named as the callers of another."""
 
 
 def checks() -> Parts:
@@ -199,13 +202,68 @@ def commands(group: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[s
 
 
 def modules() -> Parts:
-    """Every module of the product by folder, with the first sentence of its docstring."""
-    rows_by_folder: dict[str, list[tuple[str, str]]] = {}
+    """Every module of the product by folder, with the first sentence of its docstring; in `ablate/` also its verbs."""
+    rows_by_folder: dict[str, list[tuple[str, ...]]] = {}
     for path in sorted(path for folder in ("prereg", "ablate") for path in (ROOT / folder).rglob("*.py")):
         folder = path.parent.relative_to(ROOT).as_posix()
         if about := ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "":
             paragraph = " ".join(about.split("\n\n", maxsplit=1)[0].split())
             first_sentence = re.split(r"(?<=\.)\s", paragraph, maxsplit=1)[0].rstrip(":.") + "."
-            rows_by_folder.setdefault(folder, []).append((code(path.name), first_sentence))
-    tables = [f"## {folder}\n\n{table(('module', 'about'), rows)}" for folder, rows in rows_by_folder.items()]
+            verb = (_verbs_by_file().get(path.name, "-"),) if folder == "ablate" else ()
+            rows_by_folder.setdefault(folder, []).append((code(path.name), *verb, first_sentence))
+    tables = []
+    for folder, rows in rows_by_folder.items():
+        head = ("module", "verb", "about") if folder == "ablate" else ("module", "about")
+        tables.append(f"## {folder}\n\n{table(head, rows)}")
     return {"folders": "\n".join(tables)}
+
+
+@cache
+def _verbs_by_file() -> Mapping[str, str]:
+    """File of `ablate/` -> the commands whose functions import it; where more files of the folder do, these too."""
+    code_by_name: dict[str, ast.FunctionDef | ast.ClassDef] = {}  # functions and classes of the command line
+    names_by_module: dict[str, dict[str, str]] = {}  # the dotted name that a word there means
+    for path in (ROOT / "ablate" / "cli").glob("*.py"):
+        tree, module = ast.parse(path.read_text(encoding="utf-8")), f"ablate.cli.{path.stem}"
+        own = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        code_by_name |= {f"{module}.{name}": node for name, node in own.items()}
+        names_by_module[module] = {name.rpartition(".")[2]: name for name in _imports(tree)}
+        names_by_module[module] |= {name: f"{module}.{name}" for name in own}
+    verbs_by_file: dict[str, list[str]] = {}
+    every_command = [("", command) for panel in cli.PANELS.values() for command in panel]
+    for group, command in (*every_command, *(("corpus ", command) for command in cli.CORPUS)):
+        reached = [f"{command.verb.__module__}.{command.verb.__name__}"]
+        for name in reached:  # grows while it is read: each function, and what it calls
+            meant = names_by_module[name.rpartition(".")[0]]
+            called = {meant.get(node.id) for node in ast.walk(code_by_name[name]) if isinstance(node, ast.Name)}
+            reached += sorted(called.intersection(code_by_name).difference(reached))
+        for file in sorted({file for name in reached for file in _files_of_ablate(code_by_name[name])}):
+            verbs_by_file.setdefault(file, []).append(code(f"{group}{command.name}"))
+    callers_by_file: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "ablate").glob("[!_]*.py")):
+        for file in _files_of_ablate(ast.parse(path.read_text(encoding="utf-8"))):
+            callers_by_file.setdefault(file, []).append(code(path.name))
+    cells: dict[str, str] = {}
+    for file in verbs_by_file.keys() | callers_by_file.keys():
+        verbs, callers = verbs_by_file.get(file, []), callers_by_file.get(file, [])
+        through = f"through {', '.join(callers) if len(callers) <= MOST_CALLERS else 'most of these'}"
+        # A file that commands call themselves is theirs, although others may use a function of it, too.
+        cells[file] = "; ".join(
+            [*([", ".join(verbs)] if verbs else []), *([through] if len(callers) > len(verbs) else [])]
+        )
+    return cells
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    """The dotted names that a piece of code takes from modules, at any depth."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _files_of_ablate(tree: ast.AST) -> set[str]:
+    """The files of `ablate/` itself that a piece of code imports from, by name."""
+    parts = [name.split(".") for name in _imports(tree)]
+    return {
+        f"{words[1]}.py" for words in parts if words[0] == "ablate" and (ROOT / "ablate" / f"{words[1]}.py").is_file()
+    }
