@@ -1,4 +1,4 @@
-"""ablate: pre-registered, paired, honestly judged ablation studies.
+"""ablate: pre-registered, paired, honestly judged ablation studies; the Python API, one function for each verb.
 
 What a notebook needs: `Study` (`from_yaml`, `to_yaml`), `load`, `design`, `register`, `run` (with `RunOptions`),
 `status`, `early_results` (a look, logged first), `decide`, `results` (the last decision again), `report`, `StudyError`,

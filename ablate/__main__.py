@@ -1,4 +1,4 @@
-"""`python -m ablate` is the command `ablate`."""
+"""`python -m ablate`, which is the command `ablate`."""
 
 from ablate.cli import main
 

@@ -1,4 +1,6 @@
-"""For a training script of your own: `from ablate import config, log, must_match, seed`. Works without a study too.
+"""Client for a training script of your own: `from ablate import config, log, must_match, seed`.
+
+Works without a study too.
 
     args = config(parser.parse_args())      values of the study's configuration in place of the defaults
     torch.manual_seed(seed(args.seed))      the run's seed; without a study the one that is given

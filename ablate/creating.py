@@ -1,4 +1,4 @@
-"""New studies from the templates that the package carries.
+"""`ablate new`: new studies from the templates that the package carries, or from a script (`from_script.py`).
 
 To add a template: `templates/NAME.yaml`, whose first line says what it is for, with `NAME` where the study's name goes;
 next to it NAME.py.txt or NAME.csv, if it needs a script or a table. tests/cli/test_new.py makes a study of each.

@@ -1,4 +1,4 @@
-"""From sealed runs to the verdict and its reports."""
+"""`ablate decide` and `report`: opens, gathers, has `judge/decide.py` judge, logs the decision, writes the reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A look at an unfinished study, on record: the ledger takes the entry before anything is shown.
+"""`ablate status --results`: an early look at an unfinished study, in the ledger before anything is shown.
 
 A look that somebody took by hand, past these doors, can be recorded afterwards; it counts like any other.
 """

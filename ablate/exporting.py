@@ -1,4 +1,4 @@
-"""What leaves a repository: a model that `transformers` loads, files for a paper, and an index over its studies."""
+"""`ablate export-model`, for `transformers`; files of `report --as`, for a paper; the index of `report --all`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge for a table of results, without a registration: exploratory, and labelled so."""
+"""`ablate judge FILE`, `judge_frame`: judges a table of results without a registration; exploratory, labelled so."""
 
 from __future__ import annotations
 

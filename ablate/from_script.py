@@ -1,4 +1,4 @@
-"""A study of a training script that is there: its options and metrics are read, the rest is said to be filled in.
+"""`ablate new --script`: a study of a training script, whose options and metrics are read from its text.
 
 The script is read as text (`prereg.study.script`), never imported or run, and never changed. What its text does not
 say is a guess, and a comment at that line says so. The study's own lines are in `templates/script.jinja`.

@@ -1,4 +1,4 @@
-"""Two commits of a user's own training code, compared by a registered study that is named after them.
+"""`ablate gate`: two commits of a user's own training code, compared by a registered study that is named after them.
 
 A study with the arms `base` and `head` says once what is trained, what is claimed of it and how many seeds there are
 (`prereg.commits.gate`). `gate` writes the same study for two commits, registers it before its first run, trains it from

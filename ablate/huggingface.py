@@ -1,4 +1,4 @@
-"""For a script that trains with the Trainer of Hugging Face `transformers`: a callback that records its metrics.
+"""Callback for the Trainer of Hugging Face `transformers`: records its metrics, in a training script of your own.
 
     trainer = Trainer(..., callbacks=[AblateCallback()])
     trainer.train(resume_from_checkpoint=last_checkpoint(training_args.output_dir))

@@ -1,4 +1,4 @@
-"""What a study costs before it is run: the size of every arm, its tokens, FLOPs and device-hours."""
+"""`ablate plan`: the cost of a study before it is run, the size of every arm, its tokens, FLOPs and device-hours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One sealed run made again and held against its record.
+"""`ablate reproduce`: one sealed run made again, held against its record; and `bundle`, `verify`, `report` of a bundle.
 
 The sealed record stays what it is: the run is made in a scratch folder, nothing in the project is written, and the
 ledger gets no entry, because nothing is decided, chosen or replaced. It reports differences, never values, so that

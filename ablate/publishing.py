@@ -1,4 +1,4 @@
-"""One paper of several decided studies, from a folder that holds its plan and its prose."""
+"""`ablate paper`: one paper of several decided studies, from a folder that holds its plan and its prose."""
 
 from __future__ import annotations
 

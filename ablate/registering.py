@@ -1,4 +1,4 @@
-"""From a study to its registration: the design, what would stop it, register and amend."""
+"""`ablate register`, `amend`, `design`: pins, design, what would stop it; written by `prereg/registry/register.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a registration to sealed runs, up to the look that is due."""
+"""`ablate run`: from a registration to sealed runs, up to the look that is due; `import` of runs made elsewhere."""
 
 from __future__ import annotations
 

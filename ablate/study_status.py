@@ -1,5 +1,6 @@
-"""Status of a study for `ablate status`: the state of each run, and progress only, never which arm is ahead; and what
-`ablate run` would make and cost, for `--dry-run`.
+"""`ablate status`: the state of each run of a study, progress only; and what `run --dry-run` says of runs and costs.
+
+A reader of this cannot tell which arm is ahead, by design.
 
 Only `run.json` files, checkpoints' dates and live rows of the training loss are read, and of the loss only
 whether it falls. A thousand runs must be read in well under a second, so nothing here opens a Parquet file.

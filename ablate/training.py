@@ -1,4 +1,4 @@
-"""One planned run, made by whoever calls: a scheduler that nobody here knows, a job of a cluster, or a person."""
+"""`ablate train`: one planned run, made by whoever calls, such as a job of a cluster; the training is in `gpt/`."""
 
 from __future__ import annotations
 

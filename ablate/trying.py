@@ -1,4 +1,4 @@
-"""A trial before registration: one short run per arm, and what the study costs."""
+"""`ablate try`: a trial before registration, one short run per arm, its problems, and what the study costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every verb needs: where studies lie, the clock, who hears of progress; and a study file that has been read."""
+"""Workspace, what every verb needs: where studies lie, the clock, who hears of progress; and a study file, opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""prereg: a study, what was promised of it, and a check that the promise is unchanged.
+"""prereg: the study format, its registration in a lock and a ledger, and a check that both are unchanged.
 
 `Study` (`Study.from_yaml`) is a study; `register` and `amend` freeze it in a lock and a hash-chained ledger; `verify`
 checks chain, locks, registered files and seals. Any tool can use it alone: it needs neither torch nor numpy nor pandas

@@ -1,4 +1,6 @@
-"""The whole error tree. Everything a user can get wrong is a `StudyError`; anything else is our bug.
+"""Errors: the whole tree of `StudyError`, how each is said, and "did you mean" (`nearest`).
+
+Everything a user can get wrong is a `StudyError`; anything else is our bug.
 
     StudyError                    exit code 2: one message in three parts (found, required, try)
     ├── StudyFileError            the YAML text itself: syntax, duplicate key, NaN, alias bomb

@@ -1,4 +1,4 @@
-"""What somebody else wrote, made fit to be shown: on a terminal, in Markdown, in LaTeX, in JSON.
+"""Escaping of text that somebody else wrote, for a terminal, Markdown, LaTeX and JSON; Jinja2 escapes HTML.
 
 Titles, reasons, notes, names and error texts come from files that others made. A control character in one of them can
 clear a screen, an invisible one can hide a word, and a bidirectional one can turn a sentence round. `visible` decides

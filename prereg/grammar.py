@@ -1,4 +1,4 @@
-"""Sentences of the study format, claims and conditions: read by a grammar, and refused at the word that breaks it.
+"""Grammars of claims and conditions: `Language` parses a sentence with lark, and refuses it at the wrong word.
 
 A `Language` is a grammar of lark (LALR, with a lexer that knows what may come next), its keywords, and a table of what
 is said where a word is not one of those that may come next. lark is imported, and a grammar compiled, when the first

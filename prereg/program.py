@@ -1,4 +1,4 @@
-"""Asking a program of the machine: `ssh-keygen`, `openssl` and `git` are called, never imitated.
+"""Subprocesses for `git`, `ssh-keygen` and `openssl`: `ask` calls a program, with limits of time and size.
 
 No shell, no terminal to ask in, no configuration of the machine where it could change an answer. An answer has a limit
 of time and of size.

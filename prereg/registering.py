@@ -1,4 +1,4 @@
-"""Registering a study from Python, for a tool that carries studies out itself.
+"""`prereg.register` and `amend`, for a tool that carries studies out itself; of ablate: `ablate/registering.py`.
 
 The study's trainer is a command of that tool: the files of its code and data, and the commits of its arms, are hashed
 here. Corpora, tokenizers and tasks of the built-in trainer are measured by `ablate.registering`, which also simulates

@@ -1,4 +1,4 @@
-"""How numbers, lists and times become words: one rule for each, in the report and in what was registered.
+"""Numbers, p values, lists and times in words, one rule each; differences and intervals: `reporting/estimates.py`.
 
 Text only. What is rounded here is rounded for reading; hashes and tests never see it. Differences and intervals have
 their rules in `ablate.reporting.estimates`. Nothing is rounded across a threshold: a p of

@@ -1,4 +1,4 @@
-"""What can be checked of registrations without any record of a run: chain, locks, registered files, seals.
+"""`prereg.verify`: chain, locks, files, seals; with records of runs: `ablate/verification/verify.py`.
 
 Asks no server. Hashes show that a file is what the ledger says it was; the chain shows that no entry was edited.
 Neither shows that not the whole was made up: against that stand only things that somebody else holds, the head of the

@@ -1,4 +1,4 @@
-"""A study as YAML: read from a text or a file, and written so that it reads back as the same study.
+"""`Study.from_yaml` and `to_yaml` (`YamlModel`): from a text or a file, and written so that it reads back the same.
 
 `YamlModel` is the base of `prereg.study.spec.Study` and holds what a notebook calls on it. Reading and writing are the
 format's own (`prereg.study.load`), which is imported where it is called because it builds on `Study`.

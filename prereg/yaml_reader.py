@@ -1,4 +1,4 @@
-"""YAML text to plain data, read safely, with the line of every value.
+"""YAML parser: text to plain data, read safely (no duplicate keys, aliases, tags), with the line of every value.
 
 The reader takes the YAML 1.2 core schema over PyYAML's events: `1e-3` is a number, `no` is a word,
 nothing is a date. What two readers could take for different things is refused: duplicate keys,

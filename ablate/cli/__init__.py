@@ -1,4 +1,4 @@
-"""The command line: collects the commands of this folder and sets exit codes.
+"""Command line `ablate`: collects the commands of this folder (`PANELS`), and ends a failed one with its exit code.
 
 Importing this loads neither torch nor pandas nor altair: every command imports what it needs when it is called.
 `main` turns a `StudyError` into one message and exit code 2, and any other exception into a plain admission that the

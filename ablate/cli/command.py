@@ -1,4 +1,4 @@
-"""One way from a function to a command: it returns a `Result`, and everything around it is done here.
+"""`@command`: makes a function that returns a `Result` into a command, with `--root`, `--json` and an exit code.
 
 `@command()` adds `--root`, `--json` and `--quiet`, gives the function a `Workspace`, prints what it returns as text or
 as JSON, and ends with its exit code. A command that asks, or that shows something before it has ended, also takes a

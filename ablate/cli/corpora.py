@@ -1,4 +1,4 @@
-"""The commands of `ablate corpus`: training texts and token ids."""
+"""Commands of `ablate corpus`: list, show, add and fetch training texts and token ids."""
 
 from __future__ import annotations
 

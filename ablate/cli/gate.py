@@ -1,4 +1,4 @@
-"""The command that compares two commits of a user's training code: gate."""
+"""Command gate: its options, output and exit code; what happens is `ablate/gating.py`."""
 
 from __future__ import annotations
 

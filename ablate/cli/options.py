@@ -1,4 +1,4 @@
-"""What commands share: exit codes, common arguments, standard streams, mistakes."""
+"""Exit codes (`Exit`), options that commands share, standard streams, and mistakes as they are printed."""
 
 from __future__ import annotations
 

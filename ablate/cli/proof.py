@@ -1,4 +1,4 @@
-"""Commands that check a study, bundle it for others, make a run of it again, and read the ledger."""
+"""Commands that prove a study to others: verify, bundle, reproduce, ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that import runs made elsewhere, judge a table without a study, and export a trained model."""
+"""Commands on records: import of runs made elsewhere, judge of a table without a study, export-model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that write what was decided: pages, forms for a paper, an index over studies, one paper of several."""
+"""Commands that write what was decided: report (pages, forms for a paper, an index of studies), paper."""
 
 from __future__ import annotations
 

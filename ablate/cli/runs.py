@@ -1,4 +1,4 @@
-"""Commands that make evidence, show its progress and judge it: run, status, decide."""
+"""Commands that make evidence, show its progress and judge it: run, train, status, decide."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Text and token ids: corpora, tokenizers, shards, and the batches that training reads."""
+"""Data: corpora, tokenizers, shards of token ids, and the batches that training reads."""

@@ -1,4 +1,4 @@
-"""What a loss is worth: the validation loss of guessing evenly, by frequency, and by the token before.
+"""Baseline losses of a text: guessing evenly, by frequency, and by the token before, to tell what a loss is worth.
 
 A loss of 2.5 nats per token says little by itself. Next to ln V (uniform), the loss of training frequencies (unigram)
 and of training pairs (bigram) a reader sees what a model has learned; for the `toy` corpus, whose source is known, also

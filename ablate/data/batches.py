@@ -1,4 +1,4 @@
-"""The batch of a step is a pure function of (seed, step): random access, so that resuming is exact.
+"""Batches, drawn and hashed: that of a step is a pure function of (seed, step), so that resuming is exact.
 
 Windows start anywhere in the training split, uniformly, with replacement; of a mixture, in a source drawn by its
 weight. A chained hash of the token

@@ -1,4 +1,4 @@
-"""What can be made again, kept in the user's cache, one JSON note a key. A damaged cache costs time only."""
+"""Cache of the user for what can be made again: one JSON note a key. A damaged cache costs time only."""
 
 from __future__ import annotations
 

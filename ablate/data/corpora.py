@@ -1,4 +1,6 @@
-"""Corpora by name and sha256: find, download, verify, read. Never a silent stand-in.
+"""Corpora: found by name and sha256, downloaded, verified, read; `prereg/study/corpora.py` pins what a name means.
+
+Never a silent stand-in.
 
 Known texts are pinned in `prereg.study.corpora`; a user's own are pinned by the manifest that `ablate corpus add`
 writes next to them. A corpus is searched in `ABLATE_CORPORA`, the repository's `data/corpora/`, the user's cache; then

@@ -1,4 +1,4 @@
-"""From what a study says of its data to token ids, split: the one place that joins corpora and tokenizers.
+"""Training and validation split of a study's texts, as token ids: the one place that joins corpora and tokenizers.
 
 The border between training and validation is drawn in the text, before any tokenizer has seen it, at the same character
 whatever the tokenizer: bits per byte then speak of the same bytes. A tokenizer that is trained reads the training part

@@ -1,4 +1,4 @@
-"""How much of a text repeats itself, exactly: lines, paragraphs, and held-out text that occurs in training text.
+"""Repetition in a text, counted exactly: lines, paragraphs, and held-out text that occurs in training text.
 
 A line counts without the white space at its ends, and only if something is left; a paragraph is the text between
 empty lines. A unit is repeated when the same unit occurs earlier in the text: of three equal lines two are. Near

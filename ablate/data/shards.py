@@ -1,4 +1,4 @@
-"""Corpora that are stored as token ids: folders of `.bin` shards, read where they lie and never loaded whole.
+"""Shards: corpora that are stored as token ids in `.bin` files, read where they lie and never loaded whole.
 
 A shard is little-endian uint16 or uint32 ids and nothing else. Every shard is hashed before its ids are believed. What
 was hashed is remembered in the user's cache by path, size, inode, device, time of change and time of status change:

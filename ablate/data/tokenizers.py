@@ -1,7 +1,7 @@
-"""Text to token ids and back: by characters, by byte pairs trained here, and by Hugging Face's tokenizer.json, which is
-read for a study and written for a trained model; and the vocabulary of ids that were made elsewhere.
+"""Tokenizers, text to token ids and back: by characters, by byte pairs, by tokenizer.json; vocabulary of stored ids.
 
-The hash of a tokenizer is part of every pair's audit.
+Byte pairs are trained here. A tokenizer.json of Hugging Face is read for a study and written for a trained model. The
+hash of a tokenizer is part of every pair's audit.
 """
 
 from __future__ import annotations

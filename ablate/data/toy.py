@@ -1,4 +1,4 @@
-"""The `toy` corpus: text from a word-level Markov chain that is written down here, and its exact entropy rate.
+"""Toy corpus (`toy`): text from a word-level Markov chain that is written down here, and its exact entropy rate.
 
 Each state is one word with the mark that follows it (a space, or a full stop and a line break), and no two
 states are spelled alike, so a text determines its path through the chain. The entropy rate a character is then

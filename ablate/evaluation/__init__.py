@@ -1,1 +1,1 @@
-"""Metrics of a model at rest: model and validation text in, plain numbers out. No files, no hypotheses."""
+"""Evaluation: metrics of a model at rest, from model and validation text to plain numbers. No files, no hypotheses."""

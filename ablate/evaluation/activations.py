@@ -1,4 +1,4 @@
-"""What flows inside: embeddings before and after their norm, the residual stream, logits.
+"""Suite activations: embeddings before and after their norm, the residual stream, logits.
 
 One forward pass over the first batch of validation windows, watched by hooks that only look.
 """

@@ -1,4 +1,4 @@
-"""Do probabilities mean what they say: calibration of next-token predictions over the whole validation split.
+"""Suite calibration: do next-token probabilities mean what they say, over the whole validation split.
 
 Confidence is the largest probability of a position (ties: lowest id is the prediction, as for accuracy). Everything is
 taken in float64 from float32 logits. The temperature is fitted on the first half of the split.

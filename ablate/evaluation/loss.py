@@ -1,4 +1,4 @@
-"""Loss, perplexity, bits a byte and next-token accuracy over the whole validation split, by class and by position.
+"""Suite loss: loss, perplexity, bits a byte and next-token accuracy of the validation split, by class and by position.
 
 Windows are disjoint and of the context length; the last, shorter one counts too, so every token but the
 first is predicted exactly once. Sums are float64, so the figure does not depend on the evaluation batch

@@ -1,4 +1,6 @@
-"""One evaluation: the registered suites, in one place, on a model at rest. The measuring contract.
+"""Suites of metrics called in one place (`evaluate`), on a model at rest; cost and moments, which a run itself calls.
+
+The measuring contract.
 
 A suite is a function of the model and the validation split that returns `{metric: value}`, with names
 declared in `prereg.metrics.catalogue`. It may not change the model or draw random numbers. It does not read the clock:

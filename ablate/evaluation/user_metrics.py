@@ -1,4 +1,4 @@
-"""A study's own metrics: registered code only, on a copy of the model at rest, one number back.
+"""Metrics of a study's own, executed: registered code only, on a copy of the model at rest, one number back.
 
 A metric is a plain function of one argument, a `View`. It sees a copy of the model and of the validation text: what it
 does to them changes no run. It sees no hypothesis, no other run and no training text. Its module is loaded again for

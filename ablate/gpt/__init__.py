@@ -1,1 +1,1 @@
-"""The built-in trainer: a GPT, its optimiser, random streams and devices. Knows no hypothesis and no file layout."""
+"""Built-in trainer: a GPT, its optimiser, random streams and devices. Knows no hypothesis and no file layout."""

@@ -1,4 +1,4 @@
-"""`python -m ablate.gpt`: make the run that the environment names."""
+"""`python -m ablate.gpt`, which makes the run that the environment names."""
 
 import sys
 

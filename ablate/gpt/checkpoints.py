@@ -1,4 +1,4 @@
-"""What a run can be resumed from: rows that are hashed as they are written, and two generations of its checkpoint.
+"""Checkpoints, from which a run is resumed: two generations; and `metrics.jsonl`, hashed as it is written.
 
     metrics.jsonl                     one {"step", "metric", "value"} a line
     checkpoint.safetensors            the newest

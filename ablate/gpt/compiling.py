@@ -1,5 +1,7 @@
-"""What `numerics.compile` needs: a C++ compiler or Triton, settings under which every process makes the same code, and
-a folder of the user's cache in which it is found again. Nothing here loads torch before it is needed.
+"""torch.compile (`numerics.compile`): the compiler that it needs, its settings, the user's cache of what it makes.
+
+A C++ compiler on a CPU, or Triton; settings under which every process makes the same code, which is found again in a
+folder of the user's cache. Nothing here loads torch before it is needed.
 """
 
 from __future__ import annotations

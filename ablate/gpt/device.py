@@ -1,4 +1,4 @@
-"""On what a run is computed: chosen by name, refused by name, the CPU without loading torch.
+"""Device that computes a run (CPU, GPU): chosen by name, refused by name, the CPU without loading torch.
 
 `auto` takes the first CUDA device where there is one. Where no NVIDIA driver is installed, or torch was built without
 CUDA, that is known without importing torch, which would cost `ablate run` a second or two before its first worker

@@ -1,4 +1,4 @@
-"""A trained model as `transformers` reads it: its configuration and weights under the names of an equal architecture.
+"""Export of a trained model to `transformers`: configuration and weights under the names of an equal architecture.
 
     GPT-2    pre-norm LayerNorm, learned or sinusoidal positions, GELU or squared ReLU
     Llama    pre-norm RMSNorm, rotary positions, SwiGLU

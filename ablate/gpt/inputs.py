@@ -1,4 +1,4 @@
-"""What a run reads: its texts, tokenised and split, and its tasks.
+"""Inputs of a run: its texts, tokenised and split, and its tasks.
 
 Keyed by all that it depends on, so that a process that prepares several runs, and forks one after another, reads
 nothing twice and no run finds what another configuration has left.

@@ -1,4 +1,4 @@
-"""The built-in trainer: one run in one process, by the protocol that every trainer follows (docs/trainer-protocol.md).
+"""Run of the built-in trainer, the loop over its steps, by the protocol of every trainer (docs/trainer-protocol.md).
 
     in    ABLATE_CONFIG        the planned run as JSON: `Job`
           ABLATE_RUN_DIR       the directory that all of these go into:

@@ -1,4 +1,4 @@
-"""A whole GPT in one file. Every ablatable part is a field of `prereg.study.training.Model`.
+"""Model: a whole GPT in one file. Every ablatable part is a field of `prereg.study.training.Model`.
 
     tokens ─▶ embedding + position ─▶ embedding norm ─▶ [ attention, feed-forward ] x layers ─▶ norm ─▶ logits
 

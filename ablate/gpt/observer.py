@@ -1,4 +1,4 @@
-"""What is measured of a model while it is trained: suites, the study's own metrics, and what measuring took."""
+"""Observer of a model while it is trained: suites, the study's own metrics, and what measuring took."""
 
 from __future__ import annotations
 

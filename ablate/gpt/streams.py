@@ -1,4 +1,4 @@
-"""Randomness as a pure function of (seed, purpose, counter): no generator has a state worth saving.
+"""Random streams: draws of initial weights, batches and dropout as a pure function of (seed, purpose, counter).
 
 Every draw of a run has its own key. Two variants with the same seed therefore share initial weights
 (keyed by parameter name), batches (keyed by step) and dropout masks (keyed by step and place) without

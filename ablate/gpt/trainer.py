@@ -1,4 +1,6 @@
-"""One run's training: state, one step at a time, exact save and restore. No files, no clock, no printing.
+"""Training step (`Trainer.step`), optimiser and learning rate; state of a run, its exact save and restore.
+
+No files, no clock, no printing.
 
 `Trainer` holds what the runs of one configuration share (the model object and the split);
 `Trainer.begin(seed)` resets it to a run's first step. The caller decides when to evaluate, when to

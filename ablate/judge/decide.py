@@ -1,4 +1,6 @@
-"""Evidence to verdict: audit first, then findings, then the registered rule. The only module that gives one.
+"""Verdict of a registered study (`decide`): audit first, then findings, then the registered rule.
+
+The only module that gives one.
 
     runs missing, no other fault -> unfinished, and no contrast is computed: nothing is shown early
     runs missing, and a fault    -> inadmissible, and no contrast either

@@ -1,4 +1,4 @@
-"""From final values to findings: pairs by seed, the registered test, correction by role.
+"""Findings from final values: pairs by seed, contrasts, the registered test, intervals; outcomes come from `judge.py`.
 
 The rules (which null, which side, which level, what is promised) stand in `ablate.judge.stats.null_hypotheses`. Here
 values are put on the registered scale, paired over seeds by the claim's weights, tested and described. A seed enters

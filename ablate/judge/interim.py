@@ -1,4 +1,4 @@
-"""Looks of a sequential study: what the one that is due may see, and its checks.
+"""Looks of a sequential study: what the due one may see, and their checks; which is due: `prereg/registry/looks.py`.
 
 The ledger says which looks were taken; the seeds of later looks stay unseen.
 

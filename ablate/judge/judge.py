@@ -1,4 +1,6 @@
-"""From tests to verdicts: the one judge, over rows. `decide` calls it with one study, `design` with thousands.
+"""Outcomes of claims (`judge_p`): supported, refuted or inconclusive, from p values corrected over hypotheses.
+
+`decide` calls it with one study, `design` with thousands.
 
     tests by hypothesis -> p of both nulls -> corrected by role, or over the gate -> outcomes
     lost pairs          -> every outcome to reckon with -> whether the rule gives one verdict for all of them

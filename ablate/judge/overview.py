@@ -1,4 +1,4 @@
-"""Every study of a repository in one line each: how it ended, with what findings, and what its runs took.
+"""Overview of a repository's studies, a line each: how it ended, with what findings, and what its runs took.
 
 A decision is read from verdict.json, and believed only where the ledger holds the hash of its bytes; no record is read
 for its values. No study is left out: one that is not registered, not decided or inadmissible says so.

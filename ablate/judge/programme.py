@@ -1,4 +1,4 @@
-"""Every confirmatory test that a repository ever registered, how each ended, and the false discovery rate over all.
+"""Programme: every confirmatory test that a repository ever registered, how each ended, the false discovery rate.
 
 It reads the ledger, the locks, and verdict files whose bytes the ledger vouches for; it changes nothing, and no
 verdict depends on it. What is counted: each hypothesis of each distinct registration a study ever had, exploratory

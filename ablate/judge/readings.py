@@ -1,4 +1,4 @@
-"""Where on its curve a claim reads its metric, as registered: at the end, at a step, at its best, or over its area.
+"""Reading of a metric's curve, as registered: its value at the end, at a step, at its best, or over its area.
 
     final          the value at the run's last step
     {step: N}      the value at step N

@@ -1,4 +1,4 @@
-"""The deciding numbers once more, by other people's code: pingouin and scipy, from the pairs that a finding lists.
+"""Second opinion of pingouin and scipy: the deciding numbers once more, from the pairs that a finding lists.
 
 To add a second opinion: what computes it in `OPINIONS`, under the name that a test gives in `second_opinion`.
 

@@ -1,4 +1,4 @@
-"""The types the judge returns: estimates, findings, checks, the decision; and which interval of a finding decides.
+"""Types that the judge returns (`Decision`, `Finding`, `Check`, ...), and the bytes of verdict.json.
 
 `verdict.json` holds the facts of a `Decision`: numbers, outcomes, names. What is told in words is derived from them and
 from the registration whenever something is shown, and is in no file that is compared. It holds no clock time and no

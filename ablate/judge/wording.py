@@ -1,4 +1,4 @@
-"""What is said of a p value, of equal pairs and of stability wherever they are shown: parts of sentences."""
+"""Words for a p value, equal pairs and stability, parts of sentences; those of reports: `reporting/wording.py`."""
 
 from __future__ import annotations
 

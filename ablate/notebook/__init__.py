@@ -1,1 +1,4 @@
-"""What the functions of the API return and a notebook shows: decisions, judged tables, designs. Nothing is computed."""
+"""Notebooks: what the functions of the API return and a notebook shows, decisions, judged tables, designs.
+
+Nothing is computed.
+"""

@@ -1,4 +1,4 @@
-"""A design that shows itself in a notebook, as `ablate design` prints it."""
+"""Design in a notebook, which shows itself as `ablate design` prints it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a decision, and a judged table of results, give in a notebook: frames, figures, and the first screen as HTML.
+"""Results in a notebook, of a decision or a judged table: frames, figures, and the first screen as HTML.
 
 Nothing is computed here. Findings are the judge's, frames have the columns of the CSV files, figures are those of the
 report, and what the report may not show is refused with the reason that `ablate decide` gives.

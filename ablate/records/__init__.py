@@ -1,1 +1,1 @@
-"""Run folders, sealed tables, imports; everything that running and judging share."""
+"""Records: run folders, sealed tables, imports; everything that running and judging share."""

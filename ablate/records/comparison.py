@@ -1,4 +1,6 @@
-"""Two records of one run compared: every metric at every step, and the weights. Nothing is run here.
+"""Comparison of two records of one run, for `ablate reproduce`: every metric at every step, and the weights.
+
+Nothing is run here.
 
 Bits are compared, not digits: two numbers are equal when all sixty-four bits are. Of numbers that are not, the largest
 distances are reported and never the numbers themselves, so that repeating a run of an unfinished study is no look at

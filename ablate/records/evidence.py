@@ -1,4 +1,6 @@
-"""What the judge and the report see of runs: sealed records, the plan, the ledger's entries. Nothing else.
+"""`Evidence`, what the judge and the report see of runs; for `evidence.ablate.zip` see `verification/evidence.py`.
+
+Nothing else.
 
 Reading is separate from judging: this module believes a run only when its seals match, says what
 does not match, and draws no conclusion from it.

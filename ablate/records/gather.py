@@ -1,4 +1,4 @@
-"""From folders and ledger to `Evidence`: read what is there, verify every seal, conclude nothing.
+"""Gathering `Evidence` from run folders and ledger: what is there is read, every seal verified, nothing concluded.
 
     run.json of every planned run -> files against its seals -> seals against the ledger (`_records`)
     -> tables whose values give the outcome that the record states (`read_curves`)

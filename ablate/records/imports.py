@@ -1,4 +1,4 @@
-"""Runs that were made elsewhere, read and judged fit to be taken in, and laid in their places.
+"""Imports: runs that were made elsewhere, read and judged fit to be taken in, and laid in their places.
 
 Nothing is written before all of it is read; `put` alone writes, a run whole or not at all, and never over another run.
 

@@ -1,4 +1,4 @@
-"""Strangers' files, decoded in a process of their own that may take only so much memory.
+"""Limits of memory for strangers' files, which are decoded in a process of their own.
 
 A few bytes of Parquet, gzip or JSON can decode to any number of bytes, and what a file says of its own size can be a
 lie. So a file from elsewhere (of an import, or in a bundle) is decoded by a child process under `RLIMIT_DATA`. What it

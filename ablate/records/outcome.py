@@ -1,4 +1,4 @@
-"""The outcome of a run in one hash, from its rows or from its sealed tables: every bit of every repeatable value."""
+"""Outcome hash of a run, from its rows or from its sealed tables: every bit of every repeatable value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files by which a trainer reports a run, all in the run's own directory, read strictly.
+"""Output files of a trainer besides its metrics, read strictly: about.json, must_match.json, items.jsonl, others.
 
     metrics                step, metric, value; name and layout are the study's (`ablate.records.rows`)
     must_match.json        name -> sha256 of what the runs of a seed must have in common

@@ -1,4 +1,4 @@
-"""The one reader of Parquet: only where what a file decodes to is known to be small.
+"""Parquet reader, the only one: only where what a file decodes to is known to be small.
 
 A few bytes of Parquet can hold any number of rows, and one page can unpack to two gigabytes. What its metadata admits
 is judged before anything is decoded. But metadata can lie, so the columns that are wanted are then decoded in bounded

@@ -1,4 +1,7 @@
-"""With what a run was made: source, versions, device. No host name, no user name, no path."""
+"""Provenance of a run, with what it was made: source (`code_hash`), versions, device.
+
+No host name, no user name, no path.
+"""
 
 from __future__ import annotations
 

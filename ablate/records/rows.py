@@ -1,4 +1,4 @@
-"""Metrics that others wrote, read strictly: every fault is named with its line, and nothing is repaired or skipped.
+"""Metrics rows of a run (`metrics.jsonl`, CSV) that others wrote, read strictly: every fault is named with its line.
 
     file -> records: a dict of cells and its line (`json_records`, `csv_records`; Parquet in `ablate.records.tables`)
          -> series: which column holds what, by the columns of a record and a `TableLayout` (`series_of`)

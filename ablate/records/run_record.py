@@ -1,4 +1,4 @@
-"""What one run leaves behind in `run.json`: status, what its pair shares, budget, provenance, seals.
+"""`run.json` (`RunRecord`), what one run leaves behind: status, what its pair shares, budget, provenance, seals.
 
 A run is done when its `run.json` says so and the hashes in it match; nothing else is believed.
 Metrics themselves live next to it, in `metrics.jsonl` while the run lives and `metrics.parquet`

@@ -1,4 +1,4 @@
-"""The records of one run on disk. One folder a run.
+"""Run folder (`RunFolder`), the records of one run on disk: written, sealed and read. One folder a run.
 
     run.json             what the run is and its status (`RunRecord`), replaced atomically
     metrics.parquet      the sealed metrics; its sha256 is in run.json and in the ledger

@@ -1,4 +1,4 @@
-"""Tables of many runs, made elsewhere: decoded in a process of their own, and the one guess of which column holds what.
+"""Tables of many runs, made elsewhere: decoded in a process of their own; the guess of which column holds what.
 
 `import`, `import --template`, `judge FILE` and `judge_frame` share both. JSON lines, CSV and Parquet; long rows, wide
 ones, and what W&B exports from a panel: a column of steps, and for every run `RUN - METRIC` with `__MIN` and `__MAX`.

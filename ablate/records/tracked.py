@@ -1,4 +1,4 @@
-"""Runs that a tracker holds, as the rows that a file would give: arm, seed, step, metric, value.
+"""Trackers (MLflow, TensorBoard): their runs as the rows that a file would give, arm, seed, step, metric, value.
 
 MLflow says of a run whether it has finished, and its parameters or tags name arm and seed. TensorBoard says neither: a
 pattern over the folder's name gives arm and seed, and a run that lacks a claimed value is taken for unfinished. What is

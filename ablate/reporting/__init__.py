@@ -1,1 +1,1 @@
-"""A decision and its evidence as a report: sections of blocks, charts, and one renderer per medium."""
+"""Report: a decision and its evidence as sections of blocks and charts, and one renderer per medium."""

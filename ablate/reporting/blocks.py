@@ -1,4 +1,4 @@
-"""What a report is made of: sections of paragraphs, facts, tables and figures. No Markdown, no HTML.
+"""Blocks that a report is made of: sections of paragraphs, facts, tables and figures. No Markdown, no HTML.
 
 Every text here is plain text written by us or taken from a study; a renderer escapes all of it.
 """

@@ -1,4 +1,4 @@
-"""What a kind of table is: columns as functions of a row, declared once; `of` makes the table of some rows.
+"""`Catalogued`, a kind of table: columns as functions of a row, declared once; the tables are in `tables.py`.
 
 The tables of reports are declared in `tables.py`, those of commands in `summaries/tables.py`; captions and notes are
 phrases of `templates/tables.txt`. HTML, Markdown, LaTeX, the terminal and notebooks render the table that comes out. To

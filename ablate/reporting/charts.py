@@ -1,4 +1,4 @@
-"""The four charts of a report (`forest`, `paired`, `power`, `lines`) and their dress. Every number arrives computed.
+"""Charts of a report, drawn: `forest`, `paired`, `power` and `lines`, and their dress. Every number arrives computed.
 
 Colours are Okabe and Ito's (2008), distinct by shape, dash and position as well. They are attributes of the SVG, white
 ground included, so that a drawing holds up alone; the page's style sheet replaces them in the dark. A panel is 300 px

@@ -1,4 +1,4 @@
-"""`ReportContext`: everything a report may speak of, gathered once, and what may be shown. It computes nothing."""
+"""`ReportContext`: everything that a report may speak of, gathered once, and what may be shown. It computes nothing."""
 
 from __future__ import annotations
 

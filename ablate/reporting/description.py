@@ -1,4 +1,4 @@
-"""What runs recorded, as frames that a chart or a table shows: by step, by block, by bin, and final values by arm.
+"""Descriptive statistics of what runs recorded, as frames: by step, by block, by bin, and final values by arm.
 
 Nothing here infers: no test, no interval, no judgement. Inference is the judge's, and is in the findings. The frames of
 lines have the columns of `LINES`; a chart draws them by `charts.lines`.

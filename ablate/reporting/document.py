@@ -1,4 +1,4 @@
-"""A decision as a document: the whole report, and the short one that `ablate decide` prints.
+"""Document of a decision: its sections in order (`compose`), and the short one that `ablate decide` prints.
 
 The first screen (verdict in a sentence, forest plot, trust, what to do next) and sections in order: what was
 found, then why it can be believed, then what was promised, and hashes last. Renderers take them from here and add no

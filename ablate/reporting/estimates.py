@@ -1,4 +1,6 @@
-"""How uncertain numbers are written: differences, intervals and p values. The rest is in `prereg.text`.
+"""Differences, intervals and p values in words; plain numbers and times are in `prereg/text.py`.
+
+The rest is in `prereg.text`.
 
 One rule for each kind of number, so that the same number reads the same in every table, figure and sentence.
 """

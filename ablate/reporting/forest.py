@@ -1,4 +1,4 @@
-"""The forest plot put together: its panels, which `charts.forest` draws, and the same in characters.
+"""Forest plot, put together: its panels, which `charts.forest` draws, and the same in characters.
 
 Every finding with the interval that it was judged by and its margin, a hypothesis on a line.
 """

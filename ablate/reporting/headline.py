@@ -1,4 +1,4 @@
-"""The verdict in one sentence with size and uncertainty, and what to do next where it is inconclusive.
+"""Headline: the verdict in one sentence with size and uncertainty, and what to do next where it is inconclusive.
 
 Of which findings a headline speaks follows from the rule: those whose outcomes made the line hold
 (`prereg.rule.rule.Rule.decided_by`). What it says of each is the clause of its view. Every form of the report uses

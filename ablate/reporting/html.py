@@ -1,4 +1,4 @@
-"""The report as one HTML file: styles and figures inside, no script, nothing fetched from anywhere."""
+"""HTML report in one file: styles and figures inside, no script, nothing fetched from anywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report as Markdown, its figures in characters where they have any. Escapes what a study brings, adds nothing."""
+"""Markdown report, its figures in characters where they have any. Escapes what a study brings, adds nothing."""
 
 from __future__ import annotations
 

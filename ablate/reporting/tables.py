@@ -1,4 +1,4 @@
-"""The catalogue of a report's tables: the columns of each, declared once.
+"""Tables of a report: the columns of each, declared once; those of commands are in `summaries/tables.py`.
 
 Rows are views of findings or the small records below; what a kind of table is, `catalogue.py` says. The columns of the
 CSV files, which are numbers, are in `exports/files.py`.

@@ -1,4 +1,4 @@
-"""Blocks on a terminal or into a file, at the console's width. Colour only repeats what the words say.
+"""Terminal output: blocks on a terminal or into a file, at the console's width. Colour only repeats what the words say.
 
 Every text goes through `fit`: nothing that a study or a stranger brings is read as markup or reaches the terminal as a
 control, and on a stream that cannot write `−`, plain ASCII is written. A word is never broken, except in a table: a

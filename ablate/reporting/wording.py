@@ -1,4 +1,4 @@
-"""Sentences from template files: `templates/*.txt` hold every text that a report says, to be read and corrected as one.
+"""Templates of reports (`templates/*.txt`), which hold every sentence, rendered to text or to blocks.
 
 Takes values, gives text or blocks; it decides nothing. A file holds phrases (Jinja2 macros, which give one line) or a
 page, which is parsed into the blocks of `blocks.py`:

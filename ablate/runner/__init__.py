@@ -1,1 +1,1 @@
-"""A plan in, sealed records and ledger entries out. Never imports the judge."""
+"""Runner: a plan in, sealed records and ledger entries out. Never imports the judge."""

@@ -1,4 +1,4 @@
-"""One run in a folder of its own, without a ledger or a scheduler: a trial, or a registered run that is made again."""
+"""Run in a folder of its own, without a ledger or a scheduler: a trial, or a registered run that is made again."""
 
 from __future__ import annotations
 

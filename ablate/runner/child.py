@@ -1,4 +1,4 @@
-"""One process of the user's own: started in a group of its own, its output kept in bounds, ended with all it started.
+"""Child process, the user's own trainer: its own process group, its output kept in bounds, ended with all it started.
 
 A child must not outlive the process that started it, or two processes might train in one folder. The run's process ends
 it when the scheduler is gone. A run's process that is killed itself cannot: so it has left the child's number and time

@@ -1,4 +1,4 @@
-"""A run that failed: whether it left values, whether another failed in the same way, and what to do about it.
+"""Failed runs: the advice to the user (`advise`), whether one left values, whether two failed in the same way.
 
 To add advice for an error: its pattern in `_KNOWN`, before any that matches more, with a function that says what to
 write in the study file; and a trainer that fails in that way in tests/runner/test_commands.py.

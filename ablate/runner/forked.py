@@ -1,4 +1,4 @@
-"""The built-in trainer started as a fork of the process that makes its run: what is loaded there is loaded once.
+"""Fork of the built-in trainer from the process that makes its run: what is loaded there is loaded once.
 
 To import torch costs seconds, more than a small run takes. `ablate.gpt.main.load_inputs` has loaded it, and the texts;
 the fork has its own session, output, environment and folder, as if it had been started as `python -m ablate.gpt`.

@@ -1,4 +1,4 @@
-"""A forgiving look at the metrics of a run that is being made: for display and for divergence, never for judging."""
+"""Live metrics of a run that is being made, read forgivingly: for display and for divergence, never for judging."""
 
 from __future__ import annotations
 

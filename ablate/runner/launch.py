@@ -1,4 +1,4 @@
-"""Runs that are made elsewhere: as jobs of Slurm, as tasks of Ray, or by a scheduler that nobody here knows.
+"""Launchers of runs that are made elsewhere: jobs of Slurm, tasks of Ray, or a scheduler that nobody here knows.
 
 All of them call `ablate train STUDY ARM/SEED`, which makes one planned run in its folder and writes no ledger. So the
 start of each run is put on record here, before it is handed out, and its end by whichever call of `ablate run` finds it

@@ -1,4 +1,4 @@
-"""What the process of one run listens to: signals, its scheduler if it has one, and the moment its trainer ends."""
+"""Signals to the process of one run, messages of its scheduler if it has one, and the moment its trainer ends."""
 
 from __future__ import annotations
 

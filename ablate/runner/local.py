@@ -1,4 +1,4 @@
-"""What one call of `ablate run` makes on this machine: which runs are left, how many at a time, and when all are done.
+"""One call of `ablate run` (`run_study`): how many runs at once, and when all are done; runs left: `logbook.py`.
 
 Two runs with one thread each finish sooner than one run with two threads twice, so a study's own parallelism is used
 before a run's. How runs are made is the scheduler's.

@@ -1,4 +1,4 @@
-"""What a study's ledger says of its runs, entered by the one process that may: starts, seals, failures, broken limits.
+"""Ledger entries of runs (start, seal, failure, broken limit), and which runs are done or left (`Logbook.collect`).
 
 A start is entered before its run begins; a run that was made by another process, or whose end a crash kept out of the
 ledger, is found in its folder and entered then (`collect`).

@@ -1,4 +1,4 @@
-"""The device on which a study's runs are made, and the GPUs of each. Decided before anything is written.
+"""Device of a study's runs, and which GPUs each sees. Decided before anything is written.
 
 Runs made on one kind of device are not completed on another, for no pair of them would be admissible.
 """

@@ -1,4 +1,4 @@
-"""What a maker of runs says to its scheduler, one JSON object a line; and an error in one line."""
+"""Messages of a maker of runs to its scheduler, one JSON object a line; and an error in one line."""
 
 from __future__ import annotations
 

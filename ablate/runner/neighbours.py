@@ -1,4 +1,4 @@
-"""A run may write in its own folder only: the folders of runs that are not at work stay as they are.
+"""Check that a run writes in its own folder only: the folders of runs that are not at work stay as they are.
 
 takes the folders of all planned runs; gives the files that were added or changed in those of runs that nobody was
 making; raises nothing. Files that are gone are another matter: a run whose record was removed is made again, on record.

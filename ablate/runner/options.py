@@ -1,4 +1,4 @@
-"""What the user of `ablate run` chooses for one call. None of it is registered."""
+"""Options of `ablate run` (`RunOptions`), chosen for one call. None of it is registered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pinned files of a user's own trainer, as one run meets them: its code as a private copy, its data where it lies.
+"""Pinned files of a user's own trainer, for one run: its code as a private copy, its data where it lies.
 
     run folder / code     the root as the trainer sees it, while the run lives
 

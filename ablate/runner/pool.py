@@ -1,4 +1,4 @@
-"""Makers: processes that make runs one after another, forked from a small server that has loaded what runs need.
+"""Pool of makers: processes that make run after run, forked from a small server that has loaded what runs need.
 
     scheduler ─▶ server   the other end of a connection: fork a maker for it
     scheduler ─▶ maker    {"run": ..., "folder": ..., "gpus": ...}, with the lock of the folder; {"do": "stop"}

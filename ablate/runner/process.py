@@ -1,4 +1,4 @@
-"""One planned run in its folder, from its start or its resume to its seal: `make_run`, whatever the trainer is.
+"""One run (`make_run`) of any trainer, to its seal: its environment (ABLATE_* variables), watching, reading back.
 
     run folder            run.json, the sealed tables and weights, config.json, stdout.txt, stderr.txt
     run folder / work     the trainer's own directory, and all of it that it may write in

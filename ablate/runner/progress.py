@@ -1,4 +1,4 @@
-"""Who looks on while runs are made: a live display, plain lines, or JSON lines. Progress only, by design.
+"""Progress while runs are made: a live display, plain lines, or JSON lines. Progress only, by design.
 
 Nothing here knows a variant's loss: while a study is unfinished, a display that let one arm look better
 than another would be an unregistered look at the outcome.

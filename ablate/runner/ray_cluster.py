@@ -1,4 +1,4 @@
-"""A study on a Ray cluster: each run a task that calls `ablate train`. Every node must see the study's folder.
+"""Ray: a study on its cluster, each run a task that calls `ablate train`. Every node must see the study's folder.
 
 Ray does not repeat a task by itself here: the scheduler puts each attempt on record before it begins, and asks for
 another task where the worker or the node of one was lost.

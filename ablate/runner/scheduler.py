@@ -1,4 +1,4 @@
-"""The scheduler of one `ablate run` on this machine: runs to processes, and what becomes of them into the ledger.
+"""Scheduler of one `ablate run`: deals runs to processes, resumes killed ones (`retry`), logs how each ended.
 
 It is the only writer of the ledger; a run's process writes only its run's folder. The run of a killed process resumes
 in another; an error inside a run is final for this call: trying the same thing again would give the same error.

@@ -1,4 +1,4 @@
-"""A study on a cluster with Slurm: its runs as the tasks of one job array, each of which calls `ablate train`.
+"""Slurm: a study on its cluster, its runs as the tasks of one job array, each of which calls `ablate train`.
 
 Slurm decides when and where a task runs; which runs are made, and which are sealed, is decided by the study's own files
 alone. A job id is for people to read: after a controller has lost its state, ids come again.

@@ -1,4 +1,4 @@
-"""A trial: short runs on seeds outside the plan, in a folder of their own, that find what would fail later.
+"""Trial (`ablate try`): short runs on seeds outside the plan, in a folder of their own, that find mistakes and costs.
 
 A trial run is made by the same worker as a planned one, from the same pinned bytes. Nothing goes into the ledger, and
 no value of a metric is shown: a trial finds mistakes and costs, never which arm is better.

@@ -1,4 +1,4 @@
-"""How a bundle is packed: in one way as a zip file, or unpacked in a folder.
+"""Archive of a bundle: packed in one way as a zip file, read only if it is that, or unpacked in a folder.
 
 `zipfile` writes it, and every choice that the format leaves (order, dates, attributes, compression) is taken here: the
 same files give the same bytes, by any version of Python. Nothing is compressed; git and the tables inside compress.

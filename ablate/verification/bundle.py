@@ -1,4 +1,6 @@
-"""One file for readers without access to the repository. A bundle that its own check would reject is never left behind.
+"""Bundle, one file for readers without access to the repository: what goes in, and writing it.
+
+A bundle that its own check would reject is never left behind.
 
 The same study gives the same bytes: nothing in a bundle looks at a clock, and what writes the archive has no choice.
 

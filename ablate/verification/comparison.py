@@ -1,4 +1,4 @@
-"""A verdict or a report as it was written, against what this version makes of the same records.
+"""Comparison of a verdict or a report as it was written with what this version makes of the same records.
 
 `verdict.json` holds facts, and facts are compared: outcomes, numbers, names. Numbers may differ beyond the ninth digit,
 as on another processor. What follows from a difference (`ablate.verification.rejudge`) depends on whether the same

@@ -1,4 +1,4 @@
-"""The committed evidence of a study: a bundle at `reports/STUDY/evidence.ablate.zip`, for clones without `data/runs`.
+"""Committed evidence, `reports/STUDY/evidence.ablate.zip`, for clones without runs; not `records/evidence.py`.
 
 Runs are in no version control, so a verdict in a clone would have nothing left that gives it. Where none of a study's
 sealed runs is on the disk, those of this bundle are read in their place; study, lock, ledger, verdict and reports are

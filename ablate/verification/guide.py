@@ -1,4 +1,4 @@
-"""What lets a reader without ablate read a bundle: `README.txt`, and the figures of the report as files.
+"""Guide to a bundle for a reader without ablate: `README.txt`, and the figures of the report as files.
 
 Both follow from the other files alone, so that a check writes them again and compares: a README that states another
 verdict than `verdict.json` is found.

@@ -1,4 +1,7 @@
-"""What a lock names and does not hold, tasks of evaluation among it. None of them need be on this disk."""
+"""Pins of a lock, verified: corpora, tokenizers, code and tasks that it names and does not hold.
+
+None of them need be on this disk.
+"""
 
 from __future__ import annotations
 

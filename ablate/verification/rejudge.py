@@ -1,4 +1,4 @@
-"""The verdict of a bundle or a repository, judged again from its records by the judge here; a bundle's reports too.
+"""Judging again, from the records of a bundle or a repository: verdict and reports against what is written.
 
 Only what was decided is judged: an unfinished study, or one that nobody has decided, shows no contrast here either.
 A number that differs has three answers: the evidence has changed, this version judges it differently (where the ledger

@@ -1,4 +1,4 @@
-"""What a verification found: one item for each thing checked, and above them what a study claims and found."""
+"""Result of a verification: one item for each thing checked, and above them what a study claims and found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sealing a registration for others: signature, timestamp and commit, next to the lock and in the ledger.
+"""Seals of a registration (signature, timestamp, commit), made and logged; a run's seal is `records/store.py`.
 
 A run is sealed elsewhere, by `ablate.records.store` when it ends. What cannot be had is refused before anything is
 written, and no seal is ever overwritten.

@@ -1,4 +1,4 @@
-"""Checking every frozen byte of a repository, a study or a bundle, and judging again. Asks no server.
+"""`ablate verify`: every frozen byte of a repository, a study or a bundle is checked, and judged again. Asks no server.
 
 All three are one thing here: a root, whose studies are checked against its ledger, and of a bundle the manifest too. A
 bundle is copied into a folder that is removed again. What a stranger's ledger says is used as a path or a table only

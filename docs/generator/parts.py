@@ -208,9 +208,11 @@ def modules() -> Parts:
         folder = path.parent.relative_to(ROOT).as_posix()
         if about := ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "":
             paragraph = " ".join(about.split("\n\n", maxsplit=1)[0].split())
-            first_sentence = re.split(r"(?<=\.)\s", paragraph, maxsplit=1)[0].rstrip(":.") + "."
+            first_sentence = re.split(r"(?<=[.?])\s", paragraph, maxsplit=1)[0].rstrip(":.")
             verb = (_verbs_by_file().get(path.name, "-"),) if folder == "ablate" else ()
-            rows_by_folder.setdefault(folder, []).append((code(path.name), *verb, first_sentence))
+            rows_by_folder.setdefault(folder, []).append(
+                (code(path.name), *verb, first_sentence if first_sentence.endswith("?") else f"{first_sentence}.")
+            )
     tables = []
     for folder, rows in rows_by_folder.items():
         head = ("module", "verb", "about") if folder == "ablate" else ("module", "about")

@@ -1,4 +1,4 @@
-"""Arms that are commits: their files are read from git's object store, pinned by hash, and laid out for each run.
+"""Commits as arms: their files are read from git's object store, pinned by hash, and laid out for each run.
 
 `objects` reads the store of a repository and never its working tree; `worktree` says whether that tree is as
 committed, and takes it as a commit of its own; `resolve` pins what the commits of a study mean, and `keeping` keeps

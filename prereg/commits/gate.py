@@ -1,4 +1,4 @@
-"""A study that compares two commits: what its rule must be, and the same study for two commits that are named.
+"""Gate of commits: the rule that a study of `base` and `head` needs, and its name; `ablate gate`: `ablate/gating.py`.
 
 Such a study has two arms, `base` and `head`, and a rule with four verdicts: `equivalent`, `better`, `worse` and
 `inconclusive`. Each of the first three must rest on a claim that says so:

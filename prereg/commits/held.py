@@ -1,4 +1,4 @@
-"""Whether the commits of a registration are still what they were: in the repository, or as a bundle holds them.
+"""Comparison of a registration's commits with what is there now: in the repository, or in the copy of a bundle.
 
     commits / HASH10 / SHA256    a bundle's copy of one file of a commit, for readers without the repository
 

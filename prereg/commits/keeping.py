@@ -1,4 +1,4 @@
-"""References that keep the commits of a study in its repository, whatever becomes of branches and tags.
+"""Git references (`refs/ablate/STUDY/HASH`) that keep a study's commits from being removed by git.
 
     refs/ablate/STUDY/HASH      one for each commit that the study pinned; no branch, and pushed only by its name
 

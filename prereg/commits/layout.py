@@ -1,4 +1,4 @@
-"""Writing the files of a pinned commit into a folder, and saying what of them is other bytes now.
+"""Checkout of a pinned commit: its files written into a folder, and which of them are other bytes now.
 
 Bytes come from git's object store and are hashed before they are written: what somebody exchanged in the store since
 the registration is not what runs.

@@ -1,4 +1,4 @@
-"""Reading a repository's object store: what a name means, the entries of a tree, the bytes of blobs.
+"""Git's object store, read: what a name means, the entries of a tree, the bytes of blobs.
 
 Nothing here depends on the working tree or the index, and nothing but objects is ever written. A commit is what its
 hash says: replaced objects and grafts are not seen, and an object that is not here is not fetched.

@@ -1,4 +1,4 @@
-"""What a commit of an arm meant at registration: its hash, and every file of it that a run is started from."""
+"""`CommitPin`: what a commit of an arm meant at registration, its hash and that of every file a run is started from."""
 
 from __future__ import annotations
 

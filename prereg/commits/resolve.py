@@ -1,4 +1,4 @@
-"""From the commits that a study writes to pins: each name becomes a full hash, and every file of it is hashed.
+"""Resolution of commits to pins: each name in a study becomes a full hash, and every file of it is hashed.
 
 What is laid out for a run is what the commit holds below the root, but for what ablate keeps there (studies/, reports/
 and its folders in data/) and for the files that `data:` names, which are read where they lie. Where the study has

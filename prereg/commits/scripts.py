@@ -1,4 +1,4 @@
-"""The Python files of a study's commits, laid out for as long as somebody reads them."""
+"""Python files of a study's commits in a temporary folder, for as long as `ablate check` reads what they hand over."""
 
 from __future__ import annotations
 

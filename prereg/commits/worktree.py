@@ -1,4 +1,4 @@
-"""The working tree: whether it is as committed, and its files as a commit of their own.
+"""Working tree of git: whether it has uncommitted changes, and its files as a commit (`commit: WORKTREE`).
 
 That commit is made from the bytes as they lie there, by an index of its own: the user's index, branch and files stay as
 they are, and no filter is run. Its parent is HEAD and its date that of HEAD, so that the same files give the same

@@ -1,1 +1,1 @@
-"""Documents of a registration for people: OSF, and the readable page."""
+"""Documents of a registration for people: the OSF form, and the readable page."""

@@ -1,4 +1,4 @@
-"""What can be said of a claim: its sides, what it reads, its margin in its unit, its two nulls.
+"""Claims in words, for documents and reports: sides, what is read, margin in its unit, the two nulls.
 
 δ is the left side of the claim minus its right side (an arm, or a constant), the mean over the population of seeds. The
 nulls are those of `ablate.judge.stats.null_hypotheses`, written for a reader; nothing is tested here. The sentences are

@@ -1,4 +1,4 @@
-"""The record that every document is written from: a study, its registration and frozen design, and what follows.
+"""Facts of a registration: the one record that every document's template reads, of a study and its frozen design.
 
 Entries that come after the registration (starts, seals, decisions) are left out, so that the document of a registration
 does not change while the study runs. Of a design this reads only what it says, from the plain data in the lock, and

@@ -1,4 +1,4 @@
-"""The OSF Preregistration, field by field, in full sentences: `templates/osf.txt`.
+"""OSF Preregistration form, field by field, in full sentences: `templates/osf.txt`.
 
 What was known of the data before is for a person to say, and left blank. So is the reason for the number of seeds in a
 draft, where no design has been frozen yet.

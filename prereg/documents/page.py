@@ -1,4 +1,4 @@
-"""The registration as a page that can be read without the tool: `studies/NAME.registration.md`, next to the lock.
+"""Registration page `studies/NAME.registration.md`, next to the lock, which can be read without the tool.
 
 It follows from the lock and from the ledger's entries of this registration, byte for byte, so that `ablate verify` can
 tell a page that was edited. Its text is in `templates/registration.md`.

@@ -1,4 +1,4 @@
-"""Names of tests and procedures, and what `ablate check` says of them: error rates, spikes, lost starts.
+"""Names of corrections and procedures, and what `ablate check` says of error rates, spikes and lost starts.
 
 What a procedure does is `ablate.judge`'s. The sentences of documents are in `templates/`, which take these as facts.
 """

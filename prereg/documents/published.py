@@ -1,4 +1,4 @@
-"""Published figures that a report compares with a study's own: `studies/NAME.published.yaml`, read as a study is read.
+"""Published figures (`studies/NAME.published.yaml`), read; shown by `ablate/reporting/sections/published.py`.
 
 Description, and no part of the registration. Its author may have seen the results, so nothing of it enters
 a hash of the promise and no test reads it; the report says both, and names the file by its sha256.

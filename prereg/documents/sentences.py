@@ -1,4 +1,4 @@
-"""Text of a study and its registration, from the templates of this folder.
+"""Templates of a registration's documents, rendered (`say`); those of reports: `ablate/reporting/wording.py`.
 
 `say("stopping", study)` is the macro `stopping` of `templates/study.txt` as one line, and
 `say("claims.outcomes", study, c)` one of `claims.txt`. What is put into a template is text as the study has it: what

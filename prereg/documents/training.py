@@ -1,4 +1,4 @@
-"""What is trained, as templates read it: which fields of a configuration are said, and what each arm changes.
+"""Training configuration in words: which fields are said, what each arm changes; fields: `prereg/study/training.py`.
 
 The words of a field are in `templates/training.txt`; a field that has none there is said by its path and value, as are
 those of a user's own trainer.

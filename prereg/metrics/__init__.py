@@ -1,1 +1,1 @@
-"""Every metric by name: unit, direction, definition; and a study's own metric and check code."""
+"""Metrics by name: unit, direction, definition; and the code of a study's own metrics and checks."""

@@ -1,4 +1,4 @@
-"""The catalogue of every metric: name, unit, which way is better, suite, reference and definition.
+"""Metrics: the catalogue of all, with name, unit, which way is better, suite, reference and definition.
 
 The trainer writes these names, claims are checked against them, the judge reads the direction of `does_not_worsen`
 here, and reports take their units from here. A metric is defined once, in the table below.

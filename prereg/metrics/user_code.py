@@ -1,4 +1,4 @@
-"""A study's own checks of admissibility and own metrics: where their code lies, and the hash that is registered.
+"""Code of a study's own checks and metrics: where it lies, and the hash that is registered; it is run elsewhere.
 
 An entry point is `module:function`: a file next to the study (`studies/module.py`), or else a module that is installed.
 Here its source is found, read and hashed; nothing of it is executed, and no package is imported to find it. The

@@ -1,4 +1,4 @@
-"""What a study's amendments changed, and what may no longer be called confirmatory because of it.
+"""Amendments: what each changed, and which claims are exploratory because of it (`AMENDMENT_EFFECTS`).
 
 An amendment made before any evidence changes a plan. One made after evidence may have been chosen by it, so what it
 affects is exploratory from then on, in every later table, and no later amendment makes it confirmatory again: the way

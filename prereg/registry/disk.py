@@ -1,4 +1,4 @@
-"""Writing so that a crash leaves the old file or the new one, never half of either."""
+"""Files written so that a crash leaves the old one or the new one; locks (`flock`), and removal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What git is told of the files of registrations: to leave their bytes alone, and to merge ledgers line by line."""
+"""`.gitattributes` and `.gitignore` of `studies/`: bytes left alone, ledgers merged line by line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every promise a study ever made: the one in its lock, and those that amendments replaced.
+"""History of a study's registrations: the one in force, those that amendments replaced, and their differences.
 
 A lock holds only the promise in force. An amendment's entry names the promise before it by its hash, and each
 field that changed with its earlier value; so the earlier promise can be rebuilt by undoing the differences, and its

@@ -1,4 +1,4 @@
-"""The append-only, hash-chained log of what was done with every study of a repository.
+"""Ledger: the append-only, hash-chained log of every study of a repository, read and appended to (`Ledger.append`).
 
 One canonical JSON object a line, each with the hash of the one before: order and edits show. A tail that was cut off,
 or a ledger rewritten as a whole, does not show here; that is what the head hash in every report is for. The clock is

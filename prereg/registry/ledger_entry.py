@@ -1,4 +1,4 @@
-"""What a ledger can say: one class per kind of entry, and how it lies in the file.
+"""Ledger entries: one class for each event (registered, started, sealed, decided, ...), with its fields.
 
 A line of the file is one JSON object: the fields of every entry (`HEADER`) and `body`, which holds those of its kind.
 In Python they are fields of one object: `entry.study`, `entry.verdict_sha256`. Reading is strict in the fields that a

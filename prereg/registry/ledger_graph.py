@@ -1,4 +1,4 @@
-"""The ledger as a graph: what the lines of two branches say of each other after git has merged them.
+"""Order of the entries of a ledger that git has merged: a graph of which line names which as the one before.
 
 An entry names the entry before it by its hash, and the first one after a merge names the last of both sides. So the
 order within a branch shows, as in git. Of entries of two branches neither of which had the other's, the clocks alone

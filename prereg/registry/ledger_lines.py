@@ -1,4 +1,4 @@
-"""Lines of a ledger: each one entry, in canonical bytes with its hash; and what is wrong with a line that is none."""
+"""An entry's hash and its link to the one before (`entry_line`): lines of a ledger, written, read, found damaged."""
 
 from __future__ import annotations
 

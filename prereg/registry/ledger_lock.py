@@ -1,4 +1,4 @@
-"""Who may append to a ledger: one process at a time, by file locks.
+"""Lock of a ledger: one process at a time may append, by file locks.
 
 Two files are locked, in this order. The lock file next to the ledger exists before the ledger does, and keeps the whole
 of a registration apart from others. Git ignores it, so `git clean` deletes it: a process that opens it anew then locks

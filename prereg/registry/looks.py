@@ -1,4 +1,4 @@
-"""The looks of a sequential study: which are planned, which the ledger says were taken, which comes next.
+"""Looks of a sequential study: which are planned, which the ledger says were taken, which comes next.
 
 All seeds up to the last look are planned and registered. A look needs every run of its first seeds, and sees no other.
 What a look concludes is the judge's; here are only its place and its record, which running and judging both read.

@@ -1,4 +1,4 @@
-"""Where state lives: every path of a project is spelled once, here.
+"""Paths: every file and folder of a project, each spelled once (`Root`).
 
 The root is the folder that holds `studies/`. It is found upward from the study's own path, so the
 tool works in any repository of studies. Nothing here touches the disk except `find`.

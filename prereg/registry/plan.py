@@ -1,4 +1,4 @@
-"""The plan: every run that a registration promises, in the order in which runs are best done.
+"""Plan of runs (arms x seeds): all that a registration promises, in order; those left: `ablate/runner/logbook.py`.
 
 All variants of the first seed come first, so that whole pairs exist early and an interrupted study
 has lost no half pairs. The plan is a pure function of the registration; who runs it, and where, is

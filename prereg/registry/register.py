@@ -1,4 +1,4 @@
-"""Registration: the resolved study, frozen in a lock file and named by the ledger before any data.
+"""Registering and amending on disk: the lock is written, and the ledger names it, before any data.
 
 The lock holds the whole promise; the ledger's entry holds the hash of the lock's exact bytes. A study
 *is* registered when its newest ledger entry and its lock agree, and not by either alone. The lock is

@@ -1,4 +1,4 @@
-"""A valid registration: lock and ledger entry read together, each checked against the other.
+"""`Registration`: lock and ledger entry read together, each checked against the other; and the hash of the promise.
 
 A study *is* registered when its newest ledger entry and its lock agree, and not by either alone. How a registration
 comes about is `prereg.registry.register`'s work, and what differs from it `prereg.registry.history`'.

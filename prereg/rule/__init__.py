@@ -1,1 +1,1 @@
-"""The decision language: conditions, decision lists, and the proof that a list is complete."""
+"""Decision rule: conditions, decision lists, and the proof that a list is complete."""

@@ -1,4 +1,4 @@
-"""Conditions of the decision language: their grammar, and what each is worth under given outcomes.
+"""Conditions of the decision rule: their grammar, and whether one holds under given outcomes (`holds`).
 
     supported(gain) and not (refuted(harm) or any refuted(FAMILY))
 

@@ -1,4 +1,4 @@
-"""Exact reasoning over finite outcomes: multi-valued decision diagrams.
+"""Decision diagrams: exact reasoning over all combinations of outcomes, for the proof that a rule is complete.
 
 A rule over h hypotheses and v variants has 3^h x 2^v cases, too many to list from a dozen names on. A
 decision diagram (Bryant 1986; Srinivasan et al. 1990 for more than two values) shares equal sub-cases,

@@ -1,4 +1,4 @@
-"""What a study says of diverged runs whose pairs are left out (`on_divergence: exclude_pair`), before any data.
+"""Diverged runs whose pairs are left out (`on_divergence: exclude_pair`): what that can do to outcomes and verdict.
 
 Diverged runs are the worst seeds of their arm, and which arm lost them is no accident: the pairs that are left are the
 luckier ones. So a verdict is given only if it is the same with the lost pairs at their worst. In a pair of which one

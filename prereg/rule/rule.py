@@ -1,4 +1,4 @@
-"""The decision list: parsed, proved complete before any data, and evaluated once.
+"""Decision rule (`Rule`): parsed, proved complete before any data, and evaluated once to the verdict's words.
 
 Read from the top, the first line that holds is the verdict. At registration every line must be able
 to decide some combination of outcomes, and every combination must have a line; a rule that fails is

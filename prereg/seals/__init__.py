@@ -1,1 +1,1 @@
-"""Proof of time and author for a lock: ssh, git, `openssl ts`."""
+"""Seals of a lock, proof of its time and author: ssh, git, `openssl ts`."""

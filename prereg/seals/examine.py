@@ -1,4 +1,4 @@
-"""Every seal that the ledger names, looked at: is its file unchanged, is it of this lock, is its maker believed.
+"""Examination of every seal that the ledger names: is its file unchanged, is it of this lock, is its maker believed.
 
 Reads files and asks `ssh-keygen`, `openssl` and `git`; never a network. A missing or changed file, and a seal of
 something else, are faults. A stranger's seal is none: it is reported as what it is.

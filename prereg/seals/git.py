@@ -1,4 +1,4 @@
-"""The git commit around a registration, and what git's history holds of the ledger.
+"""Git as a seal: the commit around a registration, and what git's history holds of the ledger.
 
 A commit binds content, not time: its dates are its author's word, and it proves nothing before someone else
 holds it. Only reading commands are run, with no terminal, no hook and no pager.

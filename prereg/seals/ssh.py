@@ -1,4 +1,4 @@
-"""Signatures by ssh keys: `ssh-keygen -Y sign` and `-Y verify`, over the exact bytes of a lock.
+"""SSH signatures of a lock: `ssh-keygen -Y sign` and `-Y verify`, over its exact bytes.
 
 The program is called and never imitated: agents, hardware keys and certificates are its matter. It gets no
 terminal and no window to ask in, so a key that needs a passphrase fails at once instead of waiting for one.

@@ -1,4 +1,4 @@
-"""What the ledger says of seals: which were made, and what each mechanism is worth.
+"""Seals that the ledger names: which were made, and what each mechanism is worth; `examine.py` looks at their files.
 
 A seal is a file whose hash the ledger holds, or a git commit: a proof for others that a lock is what its registrant
 says, by whom or since when. Whether the file still is that, and convinces, is for `prereg.seals.examine` to say.

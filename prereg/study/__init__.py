@@ -1,1 +1,1 @@
-"""What a user writes: the models of a study file, its claims and arms, loading and validation."""
+"""Study: the models of its file, claims and arms, loading and validation."""

@@ -1,4 +1,4 @@
-"""How evidence is judged, and when its seeds are enough: tests and their levels, gates, looks, hypotheses, stability.
+"""Fields `analysis`, `hypotheses`, `stopping`, `stable` and `on_divergence`: tests, levels, gates of claims, looks.
 
 Models alone, each with what holds within it; what holds between them is in `prereg.study.conflicts` and `validate`.
 """

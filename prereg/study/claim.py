@@ -1,4 +1,4 @@
-"""The claim language: one sentence that says which arms differ in which metric, and which way.
+"""Claim parser (`parse_claim`): one sentence that says which arms differ in which metric, and which way.
 
     (a - b) raises val/loss by at least 0.02 than (c - d)
 

@@ -1,4 +1,4 @@
-"""The words of a user's own trainer: placeholders filled in, and the files of its code pinned by hash.
+"""Command of a user's own trainer: placeholders filled in, and the files of its code pinned by hash.
 
     {seed} {variant}     the run's own
     {optim.lr}           a value of the arm's configuration, by its dotted path

@@ -1,4 +1,4 @@
-"""Settings of a study that exclude each other: one table, checked by one function, and printed as docs/conflicts.md.
+"""Settings that exclude each other: one table, checked by one function, and printed as docs/conflicts.md.
 
 A row names two things that a study may not hold together, the reason, and what to write instead. Each thing is written
 as a study writes it, `PATH: VALUE`: the value may be `given`, `none`, several words joined by `or`, or `not` before

@@ -1,4 +1,4 @@
-"""What the name of a corpus means: its files, their hashes, and the folders in which they are looked for.
+"""Corpus by name: its files, their hashes, where it is looked for; fetched and read by `ablate/data/corpora.py`.
 
 A corpus is a text, a text with a validation text of its own, or a folder of shards of token ids. Its one sha256 is
 that of its only file, or a hash over the hashes of all of them. Nothing here reads a whole text into memory, and

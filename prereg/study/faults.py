@@ -1,4 +1,4 @@
-"""Validation errors as a user reads them: the faults worth showing, in the words of the study format.
+"""Words of validation errors: pydantic's, put in the words of the study format (`spec_error`).
 
 Pydantic names Python types. A study's author wants the most useful fault: a misspelt field before the field it left
 missing. Lines are added by `prereg.study.load`, which alone knows the text.

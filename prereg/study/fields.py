@@ -1,4 +1,4 @@
-"""The fields of a study, as its file and its lock hold them.
+"""Fields of a study file, its schema: name, type, default and text of each; `spec.py` adds what follows from them.
 
 What a study file leaves out is written here as a default and stored in the registration, so that a later change
 of a default changes no old study. `prereg.study.spec` adds what follows from the fields.

@@ -1,4 +1,4 @@
-"""What a command forgets to hand to its script, and metrics that the script does not record, as far as its text shows.
+"""Handover to a script: values and seeds that a command forgets to pass, and metrics that its script does not record.
 
 Only a Python script below the root is read, with the modules next to it that it imports (`prereg.study.script`). What
 its text makes certain is a mistake of the study; what it makes likely is a warning, since a script may take values in

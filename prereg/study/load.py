@@ -1,4 +1,4 @@
-"""A study file to a `Study`, with every mistake named by file, line and field.
+"""Loading a study file to a `Study`, with every mistake named by file, line and field.
 
 What a file leaves to its folder is filled in here: fresh seeds that no other lock has, and one claim for each task of
 a pack. `prereg.yaml_reader` reads the text; `prereg.study.spec` says whether the fields make a study.

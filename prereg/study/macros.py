@@ -1,4 +1,4 @@
-"""Macros: what a block of a study writes for it, such as arms and claims from `components`, or a claim for each task.
+"""Macros: blocks of a study that write other fields when it is read, such as arms and claims from `components`.
 
 A macro is a function from the plain data of a study to the fields that it writes. One engine puts them in, refuses
 those that clash with what the study says itself, and remembers where each comes from, so that a mistake in a field that

@@ -1,4 +1,4 @@
-"""What is observed of a run: suites of metrics, the study's own, and the tasks it is evaluated on at its end."""
+"""Fields `measure` and `assume`: suites of metrics, the study's own, tasks; and what is believed of metrics."""
 
 from __future__ import annotations
 

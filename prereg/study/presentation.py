@@ -1,4 +1,4 @@
-"""How a study's report looks: display names in place of ids (`labels:`), and up to four diagnostics (`report:`).
+"""Fields `labels` and `report`: display names in place of ids, and up to four diagnostics of a report.
 
 Presentation alone: ids stay in the ledger, the records, the verdict and CSV. Both are in the study's file and so in the
 hash of its registration; an amendment that changes nothing else touches no claim and no run. What no report draws is in

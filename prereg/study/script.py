@@ -1,4 +1,4 @@
-"""What a Python training script says of itself: its options, the metrics that it names, how it is configured.
+"""Python training script, read as text: its options, the metrics that it names, how it is configured.
 
 Read from the syntax tree alone; nothing is imported or executed. What the text does not say plainly (an option made in
 a loop, a name that is computed) is not here, so a caller may conclude something from what is there, and nothing from

@@ -1,4 +1,4 @@
-"""The study: everything that is promised before any data, as one frozen value.
+"""`Study`: its fields (`fields.py`), and what follows from them (arms, runs, claims, families, rule), frozen.
 
 `Study` is the resolved whole: its fields (`prereg.study.fields`) with every default filled in and every
 cross-reference checked, and what follows from them: arms, runs, claims, families, the rule. What must hold between

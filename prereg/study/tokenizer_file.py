@@ -1,4 +1,4 @@
-"""What a tokenizer.json says of its tokenizer: how many ids it has, whether it keeps every byte, what it cannot write.
+"""tokenizer.json, read as JSON: how many ids it has, whether it keeps every byte, what it cannot write.
 
 Read as JSON, without the library `tokenizers`: a study is checked, and models are sized, where that is not installed.
 """

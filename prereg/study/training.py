@@ -1,4 +1,4 @@
-"""What a built-in training run is made of: model, data, optimiser, budget, numerics.
+"""Fields of `base` for the built-in trainer: model, data, optimiser, budget, numerics; `ablate/gpt/` carries them out.
 
 These are the `base:` of a study whose `trainer` is `gpt`; variants override single fields of it by
 dotted path. Every ablatable part is a field here and nowhere else. This module knows no torch.

@@ -1,4 +1,4 @@
-"""What must hold between the fields of a study: each contradiction is reported by its field.
+"""Validation between fields of a study, each contradiction by its field; single fields are checked by their types.
 
 Every check is a function of the whole study, run in the order in which a reader would look (`_STAGES`, at the end).
 Types and ranges of single fields are checked by the fields' own models, what excludes what is a table

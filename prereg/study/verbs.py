@@ -1,4 +1,4 @@
-"""The verbs of claims, one row each: what is rejected to support a claim and to refute it, and which way it points.
+"""Verbs of claims, one row each: which null is rejected to support a claim and to refute it, and which way it points.
 
 With effect = left - right (a constant where the claim names one) and d = the smallest difference that matters, what is
 rejected is

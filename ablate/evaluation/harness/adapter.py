@@ -1,4 +1,4 @@
-"""Our model as the harness sees one: text in, log-likelihoods out. Always in float32, never sampled.
+"""Adapter of our model to the harness: text in, log-likelihoods out. Always in float32, never sampled.
 
 **Bits.** A sequence's log-likelihood must not depend on what it is scored with, nor on how many are taken at once. So
 sequences of equal length go together (nothing is padded), and a batch of whatever size goes through the model in passes

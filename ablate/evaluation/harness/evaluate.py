@@ -1,4 +1,4 @@
-"""Ask a model all questions and say what it answered: scores of items, metrics, and a record of how it was answered.
+"""Tasks scored on a model: scores of items, metrics, and a record of how each was answered.
 
 The harness builds the requests and decides which choice was given (its `acc`); everything is read off its samples, none
 of its own summaries is used. Every count is asserted: it returns empty results where it should raise.

@@ -1,4 +1,4 @@
-"""What the tasks of a study mean now: found, read and counted, before anything is registered or trained."""
+"""Pins of a study's tasks: what they mean now, found, read and counted before anything is registered or trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tasks of a pack as objects of the harness, ready to be evaluated on one model after another.
+"""Tasks of a pack as objects of the harness, ready to be evaluated on one model after another.
 
 Built in code and not from YAML: columns instead of templates take a tenth of the time, and no file of ours has to lie
 on disk for the harness to read. The examples are the same for all items of a task and for all runs.

@@ -1,1 +1,1 @@
-"""Checks of the evidence before any inference, each with its consequence."""
+"""Audit: checks of the evidence before any inference, each with its consequence."""

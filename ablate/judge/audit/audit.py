@@ -1,4 +1,6 @@
-"""Is the evidence what was promised? Checked before any inference, and answered with every check, passed ones too.
+"""Audit of the evidence: every check of checks.toml, called in order, and whether a verdict may be given.
+
+Checked before any inference, and answered with every check, passed ones too.
 
 A failed check of severity `inadmissible` means that no verdict is given; a `deviation` is listed next to the verdict;
 a `note` is a remark. Nothing here compares arms. To add a check: see `checks`. A new module of checks is named in

@@ -1,4 +1,4 @@
-"""How a check of the evidence is made: its declaration in checks.toml, and a function that looks.
+"""`@check_body`, by which a check of the evidence is made: its declaration in checks.toml, and a function that looks.
 
     @check_body("no run failed")
     def _failed(context: AuditContext) -> Found:

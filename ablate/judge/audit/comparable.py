@@ -1,4 +1,4 @@
-"""Are runs comparable as measured: at the same steps within a pair, and distinct between seeds?
+"""Checks that runs are comparable as measured: at the same steps within a pair, and distinct between seeds.
 
 A reading that takes a best value, a mean of the last evaluations or an area depends on the steps at which a run was
 evaluated: of two equal laws, the one that is evaluated more often has the better best value. A seed that the trainer

@@ -1,4 +1,6 @@
-"""Had a metric room to move? At its floor or its ceiling it cannot show a difference, whatever the seeds say.
+"""Check of headroom: had a claimed metric room to move?
+
+At its floor or its ceiling it cannot show a difference, whatever the seeds say.
 
 The same rule is applied twice: to a pilot, before registration (`ablate.judge.design.assumptions`), which is refused;
 and to the baseline in the final evidence, where it is listed next to the verdict. The rule of the study was promised,

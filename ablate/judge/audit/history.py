@@ -1,4 +1,7 @@
-"""How often was each run started and sealed? Someone who sees live metrics or outcomes could choose among attempts."""
+"""Checks of attempts: how often each run was started, resumed, retried and sealed.
+
+Someone who sees live metrics or outcomes could choose among attempts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the ledger show the promised order: registered first, nothing looked at early, nothing chosen afterwards?
+"""Checks of the ledger's order: registered first, nothing looked at early, nothing amended or chosen afterwards.
 
 What these checks find rests on entries that later ones do not change: a study judged again is found to be what it was.
 """

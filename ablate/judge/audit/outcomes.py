@@ -1,4 +1,4 @@
-"""Did every run record what the study reads: claimed metrics, answers to the same tasks, the same items, and an end?
+"""Checks of recorded values: claimed metrics, answers to the same tasks, the same items, and diverged runs.
 
 Numbers of two versions of a harness, of two wordings, or of other examples are not numbers of one measure. The checks
 compare identities and sums, never arms: a run that was scored on other items, on an item whose text changed, or twice

@@ -1,4 +1,4 @@
-"""Are the pairs pairs: did the runs of one seed start, read and drop the same things?
+"""Checks that pairs are matched: did the runs of one seed start, read and drop the same things.
 
 Runs of a seed are compared within groups whose configurations promise equality. Variants that differ in a field
 which moves the compared thing (another width, other steps) cannot match in it; that is no fault, so it is a note

@@ -1,4 +1,4 @@
-"""A run of which a start was lost with a claimed value, at its worst: would the verdict be another one?
+"""Retried runs at their worst: values for a run of which a start was lost; the check itself is in `sensitivity.py`.
 
 Someone who begins a run again because its value is bad gives up the worst of his pairs. So the pair of such a run is
 replaced by the worst of the other pairs of each hypothesis, and by the best, and its p values are found again. Without

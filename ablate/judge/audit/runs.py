@@ -1,4 +1,4 @@
-"""Is every run what the plan says it should be: there, sealed, made under the registration, of its configuration?"""
+"""Checks of runs against the plan: missing, failed, outside the plan, not sealed, of another configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Would the verdict be another one had something doubtful come out differently: amended hypotheses, lost pairs?
+"""Checks that doubtful things leave the verdict the same: amended hypotheses, lost pairs, retried runs.
 
 **Amendments.** `prereg.registry.amendments` says what an amendment after evidence changed. Two things need the numbers.
 Under Holm the corrected p of a hypothesis depends on the p values of its whole role, and under a gate on those of all

@@ -1,4 +1,4 @@
-"""Whether the runs of a variant were stable, by the registered rule and nothing else.
+"""Stability of the runs of a variant (spikes, divergence), by the registered rule and nothing else.
 
 A run is unstable when it diverged (its record says so) or when any step of its training loss is a spike: a robust
 z-score against the trailing window above a limit. This describes runs; it tests no hypothesis.

@@ -1,4 +1,4 @@
-"""Were settings chosen by the registered rule, and frozen before any run that is judged?"""
+"""Checks of tuned settings: chosen by the registered rule, and frozen before any run that is judged."""
 
 from __future__ import annotations
 

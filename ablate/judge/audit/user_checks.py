@@ -1,4 +1,4 @@
-"""Running the checks of admissibility that a study brings: registered code only, over records, never over outcomes.
+"""Checks that a study brings, executed: registered code only, over records, never over outcomes.
 
 A check is a function of one argument, a copy of `Records`, that returns whether it held, or that and a text.
 

@@ -1,4 +1,4 @@
-"""What a study can find, before data. In the order in which `design` goes through it:
+"""Design: what a study can find, before data. In the order in which `design` goes through it:
 
     effects, assumptions    what is believed: SDs, correlations, the effects at which power is stated
     reach                   what no data could show with so many seeds: floors of p, verdicts out of reach

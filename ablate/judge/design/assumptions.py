@@ -1,4 +1,4 @@
-"""What is believed of every claimed metric before data: from `assume`, or from another study's sealed records.
+"""Assumptions of a design: SD and correlation of every claimed metric, from `assume` or another study's records.
 
 Model of a metric: every arm has the same SD over seeds, any two arms the same correlation over shared seeds (compound
 symmetry). Then the SD of every contrast follows from sd^2 (1 - r), the seed-by-arm interaction of a two-way table, and

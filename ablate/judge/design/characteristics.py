@@ -1,4 +1,4 @@
-"""Operating characteristics before data: what the registered rule can find, how often it errs, what never happens.
+"""Operating characteristics of a design: what the rule can find, how often it errs, what never happens.
 
 Every chance comes from simulating the registered rule with the functions that will judge it
 (`ablate.judge.design.simulate`): power and seeds from `ablate.judge.design.power`, the false-positive rate of the whole

@@ -1,4 +1,4 @@
-"""What a pilot that misses the best setting does to a tuned comparison.
+"""Tuned comparison in a design: what a pilot that misses the best setting does to it.
 
 The tests hold their level for the arms at the frozen settings. A verdict about the arms at their best settings needs
 more: two arms that are equal there differ where the pilot froze the best setting of one and another of the other. How

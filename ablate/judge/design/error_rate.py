@@ -1,4 +1,4 @@
-"""The false-positive rate of a whole rule: the largest chance of a false adoption over states of the world.
+"""False-positive rate of a whole rule: the largest chance of a false adoption over states of the world.
 
 Holm's correction holds an error rate per role. What a decision list makes of several roles has no such bound: a rule
 that adopts on "supported(gain) and not refuted(harm)" adopts almost always when the gain is large and the harm lies at

@@ -1,4 +1,4 @@
-"""Power, detectable differences and seeds needed: the registered rule simulated with every claim true.
+"""Power and seeds needed (`ablate design`), by simulating the rule; a paired t's, for `check`: `stats/t_power.py`.
 
 One draw serves all: an effect only shifts the differences, so that the power at another effect, or against another
 margin, needs no new studies, and a power is the same number wherever it is printed.

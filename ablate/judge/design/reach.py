@@ -1,4 +1,4 @@
-"""What one hypothesis can come to with the registered number of seeds: floors of p, power, seeds needed.
+"""Reach of one hypothesis with the registered number of seeds: floors of p, power, seeds needed, unreachable verdicts.
 
 The floors are those of the registered test after the first step of the correction: below them no data can go. Power,
 the detectable difference and the seeds needed come from the registered rule itself, simulated with every other claim

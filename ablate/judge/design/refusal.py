@@ -1,4 +1,4 @@
-"""What registration refuses: a design in which some verdict can never happen, or a needed claim has too little power.
+"""Refusal to register: a design in which some verdict can never happen, or a needed claim has too little power.
 
 With a witness, and before anything is registered, unless the user's reason for going on goes on record.
 """

@@ -1,4 +1,4 @@
-"""After the data: what was assumed against what came, what it would take, and how far luck may have carried a finding.
+"""Retrospective, after the data: what was assumed against what came, and how far luck may have carried a finding.
 
 Nothing here decides: outcomes and verdict are settled before it is called. It is computed from findings and
 registration whenever a report is made and is not in verdict.json. All of it is post hoc. Power is never taken at the

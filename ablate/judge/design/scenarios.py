@@ -1,4 +1,4 @@
-"""States of the world that a design looks at, and differences drawn from them.
+"""Scenarios: states of the world that a design looks at, and differences drawn from them.
 
 Differences are drawn on the claims' scales, through the arms: what two claims share by their arms, their differences
 share. Seeds are independent. The noise of two metrics in one run is correlated as the state of the world says, each

@@ -1,4 +1,4 @@
-"""Made-up differences through the functions that will judge the real ones: the chance of every verdict.
+"""Simulation of a rule: made-up differences, judged as the real ones will be, and the chance of every verdict.
 
 Differences drawn by `ablate.judge.design.scenarios` are judged all at once by `ablate.judge.judge`, as real ones are,
 and `Rule.decide` sees each combination of outcomes once.

@@ -1,4 +1,4 @@
-"""What is legal in a study and likely a mistake: one list, which `check`, `register` and `design` print.
+"""Warnings, what is legal in a study and likely a mistake: one list, which `check`, `register` and `design` print.
 
 To add a warning: a generator of `DesignWarning` in the list of `design_warnings`, worst first, and its kind.
 

@@ -1,1 +1,1 @@
-"""Paired tests, intervals, corrections and sequential levels, from differences alone."""
+"""Statistics: paired tests, intervals, corrections and sequential levels, from differences alone."""

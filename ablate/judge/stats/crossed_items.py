@@ -1,4 +1,4 @@
-"""Seeds x items: paired differences from a table of items, and the registered test over them.
+"""Items x seeds, paired: differences from a table of items, and their test; the two-way test is in `two_way.py`.
 
 Items are paired by task, item and content hash. What the verdict speaks of is declared (`estimand`): over these
 very items the test is the paired t over the seeds' means; over new ones the two-way test (`two_way`). Nothing here

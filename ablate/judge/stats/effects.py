@@ -1,4 +1,4 @@
-"""Standardised effects of a paired contrast: description, always shown next to the raw difference.
+"""Effect sizes (standardised) of a paired contrast: description, always shown next to the raw difference.
 
     d_z          mean / SD of the differences
     g_z          d_z x J(n - 1), with Hedges' (1981) exact gamma form of J; the interval is that of d_z

@@ -1,4 +1,4 @@
-"""What a test says of a single study: difference, interval, p, floor of p, and what a reader must know."""
+"""Estimate of a single study by a test: difference, interval, p, floor of p, and what a reader must know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every deciding test by its name: how it is made from differences, and when it may decide.
+"""Deciding test by its name (`KINDS`): how it is made from differences, and from how many pairs it may decide.
 
 To add a test: see `significance_tests`. Importing this module is what fills `KINDS`.
 """

@@ -1,5 +1,4 @@
-"""Corrections for several hypotheses: Holm's step-down procedure, a gate of steps in order, and, over a whole
-repository, Benjamini and Hochberg's false discovery rate.
+"""Corrections for several hypotheses: Holm, a gate of steps in order, the false discovery rate of a repository.
 
 Under a gate one alpha holds over the hypotheses of all steps. Each step is tested by Holm's procedure at the full
 alpha, and only once every hypothesis of all earlier steps is rejected: a fixed sequence where each step is one

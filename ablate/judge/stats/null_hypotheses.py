@@ -1,4 +1,4 @@
-"""The two nulls of every claim, their p values, and what becomes of the claim after correction.
+"""Null hypotheses: the two of every claim, from which side and at which level each is rejected, and their p values.
 
 With effect = left - right (a constant where the claim names one) and d = the registered `smallest`:
 

@@ -1,4 +1,4 @@
-"""Where a function crosses zero: Brent's method, because importing `scipy.optimize` for it takes a fifth of a second.
+"""Root of a function by Brent's method, because importing `scipy.optimize` for it takes a fifth of a second.
 
 The steps and their order are those of `scipy.optimize.brentq`, so that the roots are equal to the last bit, and a test
 holds them to it.

@@ -1,4 +1,4 @@
-"""Sequential designs: repeated p values over registered looks, and an e-process for adding seeds until decided.
+"""Sequential tests: repeated p values over registered looks, and an e-process for adding seeds until decided.
 
 Pure functions of p values and differences; which look it is, and what the ledger says, is `ablate.judge.interim`'s.
 

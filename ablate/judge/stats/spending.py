@@ -1,4 +1,4 @@
-"""Levels of group-sequential looks from the exact joint law of the t statistics that the looks will see.
+"""Alpha spending: levels of group-sequential looks, from the joint law of the t statistics that they will see.
 
 Pure functions of numbers of seeds and a level. Which p is looked at, and when, is `ablate.judge.stats.sequential`'s.
 

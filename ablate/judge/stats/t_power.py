@@ -1,4 +1,4 @@
-"""Power of a paired t, exactly, for planning: what difference can be found, and how many seeds it takes.
+"""Power of a paired t, exactly, and seeds needed (`ablate check`); of a whole rule: `design/power.py` (`design`).
 
 P(reject) is the normal probability given the sample SD, averaged over its chi distribution by quadrature. That is
 the noncentral t without scipy's `nct`, which returns NaN far in its tails. These are textbook numbers for single

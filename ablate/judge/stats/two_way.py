@@ -1,4 +1,4 @@
-"""Inference over seeds x items: each item is scored under every seed, so an item's luck is shared by all seeds.
+"""Two-way test over seeds x items: each item is scored under every seed, so an item's luck is shared by all seeds.
 
 The paired difference of seed s on item i is y[s, i] = mean + a_s + b_i + e_si. Items are paired by task, item and
 content hash. What the verdict speaks of is declared (`estimand`):

@@ -1,4 +1,4 @@
-"""Runs of arms that are no pairs: what `Welch` is made from, and what planning needs of it."""
+"""Welch's test of arms whose runs are no pairs: its samples, and what planning needs of it."""
 
 from __future__ import annotations
 

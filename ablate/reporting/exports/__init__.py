@@ -1,1 +1,1 @@
-"""What a report is written as besides its pages: figures to print, tables to compute with, and an index of studies."""
+"""Exports of a report besides its pages: figures to print, tables to compute with, and an index of studies."""

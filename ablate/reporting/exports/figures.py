@@ -1,4 +1,4 @@
-"""Every figure of a report as files to print: PDF, SVG and PNG, each panel with its title in it, and their captions.
+"""Figures as files to print: PDF, SVG and PNG, each panel with its title in it, and their captions.
 
 Panels are those of the document's figures, in black on white whatever a screen shows. The captions are in `captions.md`
 next to them: a picture without its caption says neither n nor which interval it draws.

@@ -1,4 +1,4 @@
-"""What a report is written as besides its two pages: the files of each form, by path in the folder of the study.
+"""Files of `ablate report --as`: CSV, LaTeX, figures, by path in the folder of the study.
 
 The pages are bound to the decision by the ledger. These files are for a paper and are meant to be edited: nothing
 verifies them, and each follows from the same decision at any time.

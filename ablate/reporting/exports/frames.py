@@ -1,4 +1,4 @@
-"""Findings, pairs, curves and runs as pandas frames: the columns of the CSV export, every number as it was computed.
+"""Frames of pandas: findings, pairs, curves and runs, with the columns of the CSV export and unrounded numbers.
 
 A number that does not exist is NaN. `COLUMNS` says what each column is. Each row names the study and its status, as
 in the CSV files, so that a row that left the others still says whether it may be used.

@@ -1,4 +1,4 @@
-"""An index over the studies of a repository: how each ended, effects next to each other, and every hypothesis so far.
+"""Index of a repository's studies (`ablate report --all`): how each ended, effects, and every hypothesis so far.
 
 No study is dropped: what is not decided or inadmissible has its line, without a number that could be taken for one.
 """

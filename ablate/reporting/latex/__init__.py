@@ -1,1 +1,1 @@
-"""The report for a paper: blocks as LaTeX, the parts that a paper takes in, and the works that they cite."""
+"""LaTeX of a report, for a paper: blocks, the parts that a paper takes in, and the works that they cite."""

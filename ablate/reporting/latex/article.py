@@ -1,4 +1,4 @@
-"""One paper of several decided studies: prose from Markdown, and between it what the studies found.
+"""Paper of several decided studies (`ablate paper`): prose from Markdown, and between it what the studies found.
 
 Numbers are those of the decisions; sentences are those of the report and of the prose. This module says what a paper
 takes from each study and in which order. A study by itself as files for a paper is `paper.py`.

@@ -1,4 +1,4 @@
-"""A study as LaTeX files: the report as a page of its own, and the parts that a paper takes in.
+"""LaTeX files of one study: the report as a page of its own, and the parts that a paper takes in.
 
 Sentences are those of the judge, of the report and of the documents of a registration; this module only says which of
 them a paper needs. Every file but `report.tex` is a part, to be taken in by `\\input`.

@@ -1,4 +1,4 @@
-"""The works that a report cites in words: which there are, and those of a text as BibTeX and as a list of references.
+"""References: the works that a report cites in words, as BibTeX and as a list.
 
 A report names a method with author and year where it says what was done. What is cited is what its text names, so
 a method that was not used is not among its references. The works are those of `templates/references.bib`, whose field

@@ -1,4 +1,6 @@
-"""Blocks as LaTeX: paragraphs, lists, tables with booktabs, figures. Adds nothing; `prereg.escape` escapes all.
+"""LaTeX renderer of blocks (paragraphs, lists, tables, figures), text escaped by `prereg.escape.latex`.
+
+Adds nothing; `prereg.escape` escapes all.
 
 Widths of columns are estimated from their characters, so that nothing runs over the margin and one run of pdflatex
 gives the page. What is written needs `preamble.tex`.

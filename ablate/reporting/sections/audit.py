@@ -1,4 +1,4 @@
-"""The part of the report that lets a reader distrust it: pairs, checks, deviations, runs, provenance, times.
+"""Section of the audit, by which a reader may distrust the report: pairs, checks, deviations, runs, provenance, times.
 
 The judge's checks decide admissibility; the tables here only lay out what the records say.
 """

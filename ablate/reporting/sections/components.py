@@ -1,4 +1,4 @@
-"""The part of the report that a component ablation is made for: what each part of the system is worth, and costs.
+"""Section of a component ablation: what each part of the system is worth, and costs.
 
 Differences, intervals and outcomes are those of the findings. Means and costs are description.
 """

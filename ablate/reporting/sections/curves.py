@@ -1,4 +1,4 @@
-"""The parts of the report that draw lines: the claimed metrics by step, and the diagnostics that the study asks for.
+"""Sections of curves: the claimed metrics by step, and the diagnostics that the study asks for.
 
 Description, not inference: what was tested is in the findings. Every figure here is `charts.lines` over a frame of
 `description`; the diagnostics are those of `report: {show: [...]}`, a chart each and one table for all.

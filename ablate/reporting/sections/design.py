@@ -1,4 +1,7 @@
-"""The design in facts and one chart, and what the ledger shows of looks. Every number of it comes from `Design`."""
+"""Section of the design: its facts and power chart, and what the ledger shows of looks.
+
+Every number of it comes from `Design`.
+"""
 
 from __future__ import annotations
 

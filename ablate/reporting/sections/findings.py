@@ -1,4 +1,4 @@
-"""What was found about each hypothesis, and the pairs behind it.
+"""Section of findings: what was found about each hypothesis, and the pairs behind it.
 
 The forest plot of all findings opens the report, but for findings that are not to be used. While runs are missing there
 are no findings, and nothing that separates the arms may be shown.

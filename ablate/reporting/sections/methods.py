@@ -1,4 +1,4 @@
-"""How the verdict was reached, in words that can go into a paper."""
+"""Section of methods: how the verdict was reached, in words that can go into a paper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of the report that sets published figures next to the study's own, and says what it does not show.
+"""Section of published figures next to the study's own; `prereg/documents/published.py` reads their file.
 
 Description, chosen outside the registration: nothing is tested. Withheld, as the findings are, while runs are missing.
 """

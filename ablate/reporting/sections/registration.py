@@ -1,4 +1,4 @@
-"""The part of the report that tells what was promised before any data.
+"""Section of the registration: what was promised before any data.
 
 It reads the registration. Next to it stand two things as they were observed, and said to be: what a corpus is like, as
 the runs counted it, and what the ledger shows of looks at outcomes.

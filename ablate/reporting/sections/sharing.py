@@ -1,4 +1,4 @@
-"""What the runs of a seed share where a trainer of one's own makes them, and what their pairs were worth.
+"""Section of shared randomness: what the runs of a seed share in a trainer of one's own, and what pairs were worth.
 
 A change of shapes draws other initial values, and with one generator for everything other batches too: pairs are then
 looser, which costs seeds and not validity. What was shared is known as far as the trainer states hashes of it.

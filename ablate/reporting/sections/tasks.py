@@ -1,4 +1,4 @@
-"""Tables by task: what a mean over zero- or few-shot tasks is a mean of, and the claims `per: task` with intervals.
+"""Section of tasks: what a mean over zero- or few-shot tasks is a mean of, and claims `per: task`.
 
 The claims of a family have simultaneous intervals, which go with their outcomes. Of a mean whose tasks are in no family
 the intervals of tasks are each by itself, and description. Chance is one over the number of an item's choices, from the

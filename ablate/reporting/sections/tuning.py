@@ -1,4 +1,4 @@
-"""How the settings of tuned arms were chosen: every setting's pilot values, the choice, and its cost."""
+"""Section of tuning: every setting's pilot values, the choice, and its cost."""
 
 from __future__ import annotations
 

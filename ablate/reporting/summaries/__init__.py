@@ -1,1 +1,1 @@
-"""What the commands print, as sections of blocks: one module for each subject."""
+"""Output of commands, as sections of blocks: one module for each subject."""

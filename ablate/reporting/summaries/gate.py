@@ -1,4 +1,4 @@
-"""The comparison of two commits, as the terminal, the summary of a job and a comment on a pull request show it."""
+"""Output of `ablate gate`: two commits compared, on a terminal, in a job's summary, in a pull request's comment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger, entry by entry, and every hypothesis that it ever registered.
+"""Output of `ablate ledger`: the ledger, entry by entry, and every hypothesis that it ever registered.
 
 What an entry says is repeated and never judged.
 """

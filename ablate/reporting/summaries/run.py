@@ -1,4 +1,4 @@
-"""Runs as the terminal shows them: progress, a trial, an early look, a run made again, and the corpora they read.
+"""Output about runs: `status`, `try`, an early look, `reproduce`, `run --dry-run`, and `corpus list`.
 
 `ablate status` must answer at once, so nothing here loads statistics or charts.
 """

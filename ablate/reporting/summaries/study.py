@@ -1,4 +1,4 @@
-"""A study before any data: as its file declares it, what it can find, its runs and their cost, and its amendments."""
+"""Output about a study before any data: `check`, `design`, `plan`, and what `amend` changes."""
 
 from __future__ import annotations
 

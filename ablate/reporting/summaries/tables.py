@@ -1,4 +1,4 @@
-"""The catalogue of the tables that commands print: the columns of each, declared once.
+"""Tables that commands print: the columns of each, declared once; those of reports are in `reporting/tables.py`.
 
 Nothing here loads statistics or charts, since `check`, `status` and `ledger` must answer at once. The tables of designs
 are among those of reports, in `ablate.reporting.tables`.

@@ -1,4 +1,4 @@
-"""Component ablations: arms, claims and a decision, all written from a list of the parts of a system.
+"""Component ablations (`components`): arms, claims and a decision, all written from a list of the parts of a system.
 
     leave_one_out   the whole system, and the whole system without each part
     add_one_in      the plain system, and the plain system with each part

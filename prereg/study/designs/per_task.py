@@ -1,4 +1,4 @@
-"""Claims for each task of the harness: `per: task` on a hypothesis is written out as one hypothesis a task.
+"""Claims for each task (`per: task`): a hypothesis is written out as one hypothesis for each task of the harness.
 
     no_harm: {claim: fast does_not_worsen harness/accuracy, smallest: 0.02, per: task}
 

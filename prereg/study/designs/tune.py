@@ -1,4 +1,4 @@
-"""Tuned comparison: each arm's settings are chosen by a pilot on seeds of its own, then the arms are compared.
+"""Tuned comparison (`tune`): each arm's settings are chosen by a pilot on seeds of its own, then arms are compared.
 
 One learning rate for arms of different scale is a confound: the verdict then speaks of that rate alone. Under `tune:`
 every tuned arm gets equally many settings and the same pilot seeds. The best setting of an arm is frozen in the ledger
