@@ -6,6 +6,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { echo $$p; break; }; done)
 BIN := .venv/bin
+# Tests start hundreds of processes of ablate: each would compile its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -37,10 +39,10 @@ check: lint test ## Before each commit: style, types and the fast tests
 test: .venv/.installed-dev ## Run the fast tests (under two minutes on two cores)
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
 
-# Tests of faults and clusters wait for processes most of their time: one worker more than there are cores.
+# Tests of faults and clusters wait for processes most of their time: two workers a core, each bound to one core.
 test-ci: .venv/.installed-dev ## Run the slow ones too: faults, clusters, browser, LaTeX, wheel; no simulation
 	@echo "left out: tests marked simulation or long; 'make test-all' runs them; last result: reports/bench/simulations.md"
-	$(BIN)/python -m pytest -n $$(( $$(nproc) + 1 )) --dist loadfile -m "not simulation and not long"
+	$(BIN)/python -m pytest -n $$(( 2 * $$(nproc) )) --dist loadfile -m "not simulation and not long"
 
 test-all: .venv/.installed-dev ## Run every test, as before a release, and write reports/bench/simulations.md
 	RECORD_SIMULATIONS=reports/bench/simulations.md RECORD_COMMIT="$$(git log -1 --format='%h of %cs')" \

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import schedule
 import vl_convert
 import yaml
 from hypothesis import settings
@@ -133,6 +134,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     anew = item.get_closest_marker("cold") is not None or sys.platform != "linux"
     pool.subprocess = subprocess if anew else WARM  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests go to several workers, the longest begin first."""
+    if _SIDE:
+        schedule.sort_longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of `--dist loadfile`, our own; of others xdist's."""
+    return schedule.scheduler(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:
