@@ -54,7 +54,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy import special
@@ -303,7 +303,7 @@ def decide_proposal(
             required="no proposal, and no stage, beyond the registered budget",
             fix="restore the campaign as it was registered",
         )
-    common = {
+    common: dict[str, Any] = {
         "number": opening.number,
         "stage": stage + 1,
         "n_seeds": n_seeds,
