@@ -9,7 +9,7 @@ worsens a guardrail by its margin or more (`ablate.judge.campaign`).
 the study itself (`probe`).
 
 To add a field: its line and docstring here, what else it must fit in `Campaign`, and a row of `REFUSED` in
-tests/prereg/test_campaign.py.
+tests/prereg/test_campaign_file.py.
 """
 
 from __future__ import annotations
