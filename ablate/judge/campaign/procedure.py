@@ -59,8 +59,8 @@ from typing import Any, Literal
 import numpy as np
 from scipy import special
 
+from ablate.judge.stats.significance_tests import TINY, Floats, Kept, PairedT
 from ablate.judge.stats.spending import Spending, nominal_levels
-from ablate.judge.stats.tests import TINY, Floats, Kept, PairedT
 from prereg.campaign.history import EndedProposal, keeps_of, require_history, runs_of
 from prereg.campaign.spec import AnyFalseKeep, Campaign
 from prereg.errors import EvidenceError
