@@ -300,7 +300,7 @@ def decide_command(workspace: Workspace, screen: Screen, study: StudyFile) -> Re
         raise
     status = decided.decision.status
     report = f"Report: {decided.html_path}" if decided.html_path is not None else "No report was written."
-    then = f"ablate verify {study}   (checks every frozen byte, and judges again)"
+    then = f"ablate verify {study}   (every byte, then judged again)"
     if status in ("continue", "unfinished"):
         then = f"ablate run {study}{' --next-look' * (status == 'continue')}"
     return Result(None, lambda: ["", report, f"Ledger head: {decided.head}"], next=then, exit=_ENDINGS[status])

@@ -177,7 +177,8 @@ def _findings(decision: Decision, registration: Registration) -> Iterator[Block]
     else:
         yield Paragraph(decision.because)
     yield Facts(tuple(_summaries(views)))
-    yield Paragraph(phrase("finding.about_p", together), "aside")
+    if about_p := phrase("finding.about_p", together):
+        yield Paragraph(about_p, "aside")
     if any(finding.amended for finding in decision.findings):
         yield Paragraph(phrase("first_screen.exploratory", bool(registration.study.reuses)), "lead")
     unstable = [f"'{registration.study.labels.arm(arm.variant)}'" for arm in decision.stability if not arm.stable]

@@ -7,6 +7,7 @@ path or a hash can be copied whole.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import chain
 from textwrap import wrap
@@ -33,6 +34,7 @@ _TONES = {"plain": "", "lead": "bold", "warning": "bold red", "aside": "dim", "t
 _STATUSES = {"decided": "blue", "decided_with_deviations": "magenta", "inadmissible": "red"}
 """Yellow for every other status."""
 _FIRST_CELLS = {"supported": "blue", "refuted": "yellow", "inconclusive": "dim"}
+_STATISTIC = re.compile(r"\b([np]) ([=<]) ")
 _SHORT = 12
 """A column of single words is not broken over lines if none is longer."""
 
@@ -140,6 +142,7 @@ def _table(console: Console, table: Table) -> Grid:
 
 def _wrap(console: Console, text: str, *, style: str = "", indent: str = "") -> Text:
     """The text broken between words; every line but the first is indented."""
-    plain = fit(console, text).plain
+    # `n = 5` and `p < .0001` stay on one line: `wrap` breaks at no no-break space.
+    plain = _STATISTIC.sub("\\1\u00a0\\2\u00a0", fit(console, text).plain)
     lines = wrap(plain, console.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    return Text("\n".join(lines), style=style)
+    return Text("\n".join(lines).replace("\u00a0", " "), style=style)

@@ -708,6 +708,11 @@ class Shared:
         return any(view.outcome == "refuted" for view in self.views)
 
     @property
+    def undecided(self) -> bool:
+        """Whether any claim is inconclusive, so that its p is that of support."""
+        return any(view.outcome == "inconclusive" for view in self.views)
+
+    @property
     def corrected(self) -> bool:
         """Whether any number is corrected."""
         return is_corrected(self.views)

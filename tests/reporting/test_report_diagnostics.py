@@ -26,7 +26,7 @@ from prereg.study.presentation import DIAGNOSTICS
 from prereg.study.spec import study_from_document
 
 ALL_SUITES = {"every": 25, "suites": ["loss", "calibration", "activations", "gradients", "speed"]}
-RANGE = "from the lowest to the highest run, which is no interval"
+RANGE = "lowest to highest run (no interval)"
 
 
 def showing(account: ReportContext, *names: str) -> ReportContext:
@@ -77,7 +77,7 @@ def test_each_diagnostic_is_a_chart_of_every_arm_with_its_n(name: str, figure: s
     assert "n: none 5, layernorm 5 and rmsnorm 5" in made.caption or "n: layernorm 5 and rmsnorm 5" in made.caption
     svg = drawn(made)
     assert all(f">{arm}</text>" in svg for arm in ("layernorm", "rmsnorm"))
-    assert "which is no interval" in made.caption
+    assert "(no interval)" in made.caption
 
 
 def test_every_diagnostic_is_in_the_table_that_documents_them() -> None:

@@ -55,7 +55,7 @@ def with_ledger(
 def test_the_plan_is_called_a_plan_and_the_observation_stands_beside_it() -> None:
     account = with_ledger(told(), "|decided")
     for page in (markdown.render_markdown(account), html.render_html(account)):
-        assert "before the last run has ended forfeits the verdict" in page
+        assert "The number of seeds was fixed." in page
         assert "Looks, as observed" in page and "none in the ledger before the last planned run was sealed" in page
         assert "No check can show whether somebody read the records by hand" in page
 

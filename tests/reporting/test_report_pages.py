@@ -280,4 +280,4 @@ def test_several_adopting_lines_show_the_tie_breakers() -> None:
 def test_missing_runs_draw_nothing_and_show_no_finding(left_out: tuple[tuple[str, int], ...]) -> None:
     told = told_of(make_evidence(small_study(), left_out=left_out))
     page, text = html.render_html(told), markdown.render_markdown(told)
-    assert "<svg" not in page and "*Findings: " not in text and "## Curves" not in text
+    assert "<svg" not in page and "Paired t," not in text and "## Curves" not in text

@@ -20,6 +20,7 @@ from ablate.judge.wording import said_p
 from ablate.reporting import estimates, markdown
 from ablate.reporting.document import decision_document
 from ablate.reporting.forest import text_forest
+from ablate.reporting.sections.methods import methods_section
 from ablate.reporting.summaries.study import study_section
 from ablate.reporting.terminal import show, show_document
 from ablate.reporting.view import FindingView
@@ -251,13 +252,17 @@ def test_the_methods_state_only_what_was_checked() -> None:
         found="a user's own trainer states no hashes of weights, batches or dropout",
     )
 
-    def methods(*checks: Check) -> str:
+    def methods(*checks: Check, paper: bool = True) -> str:
         decision = whole.decision.model_copy(update={"checks": checks})
-        return markdown.render_markdown(replace(whole, decision=decision)).split("## Methods")[1].split("## Runs")[0]
+        return str(methods_section(replace(whole, decision=decision), paper=paper))
 
     assert "By hash, runs of one seed share initial weights." in methods(compared)
     text = methods(own)
     assert "The trainer was given the same seed for every arm; whether runs of one seed share" in text
     assert "was not checked" in text and "By hash" not in text and "matched" not in text
+    # A report has a section on pairs; what was not checked it says here too.
+    assert "By hash" not in methods(compared, paper=False) and "was not checked" in methods(own, paper=False)
     made = Check(name="every run was made here", passed=False, severity="deviation", found="10 of 10 runs")
-    assert "Of imported runs" in methods(compared, made) and "Of imported runs" not in methods(compared)
+    for paper in (True, False):
+        assert "What imported runs share" in methods(compared, made, paper=paper)
+        assert "What imported runs share" not in methods(compared, paper=paper)

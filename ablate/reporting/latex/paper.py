@@ -130,7 +130,7 @@ def results_in_prose(context: ReportContext) -> Iterator[str]:
 
 def methods(context: ReportContext) -> Iterator[str]:
     """How runs were trained and by whom, what an arm changes, when it stopped, and how it was judged."""
-    for part in methods_section(context).blocks:
+    for part in methods_section(context, paper=True).blocks:
         if isinstance(part, Paragraph):
             yield part.text.replace("this report", "the report of the study")
 

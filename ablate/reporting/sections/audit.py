@@ -6,7 +6,8 @@ The judge's checks decide admissibility; the tables here only lay out what the r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from ablate.judge.audit.audit import MEANS, why
 from ablate.judge.verdict import Check
@@ -36,11 +37,13 @@ def pairs_section(context: ReportContext) -> Section:
     study = context.study
     # A user's trainer states neither parameters nor hashes of batches; what it does state, the checks
     # compare.
-    arms = _arms(context) if study.trainer == "gpt" else None
+    counts = parameters_of(context) if study.trainer == "gpt" else {}
+    matched = _matched_by_arm(context) if study.trainer == "gpt" and study.paired else {}
     blocks: list[Block] = [] if context.withheld else runs_as_pairs(context)
     if blocks and context.unusable:
         blocks.insert(0, Paragraph(not_to_be_used(), "warning"))
-    blocks += [] if arms is None else [arms]
+    if counts:
+        blocks.append(_arms(context, counts, matched))
     title = "Pairs"
     if len(study.arms) == 1:
         title = "Seeds" if any(isinstance(block, Figure) for block in blocks) else "The arm"
@@ -50,8 +53,7 @@ def pairs_section(context: ReportContext) -> Section:
         blocks.append(Paragraph(f"{say('sample', study)} {say('pairing', study)}"))
     elif study.trainer == "command":
         blocks += [Paragraph(phrase("audit.pairs_own")), *sharing_blocks(context)]
-    # Without a hashed pair the columns of what is shared are left out of the table.
-    elif arms is None or len(arms.columns) < 4:
+    elif not matched:
         blocks.append(Paragraph(phrase("audit.pairs_unbegun")))
     return Section("pairs", title, tuple(blocks))
 
@@ -68,32 +70,70 @@ def parameters_of(context: ReportContext) -> dict[str, int]:
     return {arm: counts[arm].pop() for arm in context.study.arms if len(counts.get(arm, set())) == 1}
 
 
-def _arms(context: ReportContext) -> Table | None:
-    """Parameters of each arm, and how its runs agree with the baseline's of the same seed; none before runs."""
-    counts, baseline = parameters_of(context), context.study.baseline
-    if not counts:
-        return None
-    matched = {arm: row for arm in counts if (row := _matched(context, arm))} if context.study.paired else {}
+@dataclass(frozen=True)
+class _Matched:
+    """What the runs of an arm share with the baseline's of the same seed, by hash: how many are equal, of how many."""
+
+    tensors: tuple[int, int]
+    batches: tuple[int, int]
+    dropout: tuple[int, int]
+    tokens: tuple[int, int]
+    alone: tuple[str, ...]
+    """Tensors that one of the two arms alone has."""
+
+    @property
+    def counts(self) -> tuple[tuple[int, int], ...]:
+        """Equal and compared, in the order of the table's columns."""
+        return (self.tensors, self.batches, self.dropout, self.tokens)
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing differs, of pairs that all state what they share."""
+        pairs = {of for _, of in self.counts[1:]}
+        return all(equal == of for equal, of in self.counts) and len(pairs) == 1 and not self.alone
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Its cells of the table."""
+        return (*(phrase("audit.equal_of", *count) for count in self.counts), words.listed(self.alone) or NONE)
+
+
+def _arms(context: ReportContext, counts: Mapping[str, int], matched: Mapping[str, _Matched]) -> Table | Paragraph:
+    """Parameters of each arm, and how its runs agree with the baseline's of the same seed; a sentence where nothing
+    differs."""
+    baseline = context.study.baseline
+    others, agreements = [arm for arm in counts if arm != baseline], {*matched.values()}
+    if len(counts) == len(context.study.arms) > 1 and len({*counts.values()}) == 1 and len(agreements) == 1:
+        [agreement] = agreements
+        if agreement.whole and matched.keys() == {*others}:
+            n_tensors, n_pairs = agreement.tensors[0], agreement.batches[0]
+            return Paragraph(phrase("audit.arms_alike", counts[baseline], n_tensors, n_pairs, len(others)))
     of_baseline = counts.get(baseline, 0)
     rows = []
     for arm, count in counts.items():
         gap = count - of_baseline if arm != baseline and baseline in counts else None
-        rows.append(ArmRow(context.arm(arm), arm == baseline, count, gap, of_baseline, matched.get(arm, ())))
+        shared = matched[arm].cells if arm in matched else ()
+        rows.append(ArmRow(context.arm(arm), arm == baseline, count, gap, of_baseline, shared))
     return tables.ARMS.of(rows, matched=bool(matched))
 
 
-def _matched(context: ReportContext, arm: str) -> tuple[str, ...]:
-    """What the runs of an arm share with the baseline's, by hash; empty where no two of a seed state it."""
+def _matched_by_arm(context: ReportContext) -> dict[str, _Matched]:
+    """What the runs of each arm share with the baseline's; of no arm without two runs of a seed that state it."""
+    by_arm = {arm: _matched(context, arm) for arm in parameters_of(context) if arm != context.study.baseline}
+    return {arm: agreement for arm, agreement in by_arm.items() if agreement is not None}
+
+
+def _matched(context: ReportContext, arm: str) -> _Matched | None:
     cells, baseline = _by_cell(context), context.study.baseline
     pairs = [
         (cells[arm, seed], cells[baseline, seed])
         for seed in context.study.seeds
-        if arm != baseline and (arm, seed) in cells and (baseline, seed) in cells
+        if (arm, seed) in cells and (baseline, seed) in cells
     ]
     # Imported runs may have no hashes: they are not counted as unequal.
     hashed = [(mine.must_match, theirs.must_match) for mine, theirs in pairs if mine.must_match and theirs.must_match]
     if not hashed:
-        return ()
+        return None
     initial = "initial/"
     shared = [
         mine[name] == theirs[name]
@@ -103,14 +143,13 @@ def _matched(context: ReportContext, arm: str) -> tuple[str, ...]:
     ]
     # A tensor that one arm alone has (an added norm) has no partner: named, and no mismatch.
     alone = sorted({name.removeprefix(initial) for mine, theirs in hashed for name in mine.keys() ^ theirs.keys()})
-    equal = {name: sum(mine[name] == theirs[name] for mine, theirs in hashed) for name in ("batches", "dropout")}
-    total = len(hashed)
-    return (
-        f"{sum(shared):,} of {len(shared):,}",
-        f"{equal['batches']} of {total}",
-        f"{equal['dropout']} of {total}",
-        f"{sum(mine.tokens == theirs.tokens for mine, theirs in pairs)} of {len(pairs)}",
-        words.listed(alone) or NONE,
+    batches, dropout = (sum(mine[name] == theirs[name] for mine, theirs in hashed) for name in ("batches", "dropout"))
+    return _Matched(
+        tensors=(sum(shared), len(shared)),
+        batches=(batches, len(hashed)),
+        dropout=(dropout, len(hashed)),
+        tokens=(sum(mine.tokens == theirs.tokens for mine, theirs in pairs), len(pairs)),
+        alone=tuple(alone),
     )
 
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from ablate.judge.design.retrospective import LOW_POWER, Retrospective, look_back
 from ablate.reporting import charts, tables
-from ablate.reporting.blocks import Block, Figure, Panel, Section, Table
+from ablate.reporting.blocks import Block, Facts, Figure, Panel, Section, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import better_in
 from ablate.reporting.forest import forest_figure
@@ -30,7 +30,7 @@ MOST_PAIRS = 4
 
 
 def findings_section(context: ReportContext) -> Section:
-    """Every hypothesis in a sentence and a row, or why nothing may be shown."""
+    """Every hypothesis in a sentence, the claims of a family per task in a row each, or why nothing may be shown."""
     decision, study = context.decision, context.study
     views = views_of(decision.findings, study)
     together = Shared(views)
@@ -39,6 +39,8 @@ def findings_section(context: ReportContext) -> Section:
     gated = [by_name[name] for step in study.gate_steps for name in step if by_name and by_name[name].finding.gate]
     also = [(view, estimate) for view in views for estimate in view.finding.also]
     shared = [view for view in views if view.finding.shared is not None]
+    # Every other finding has a sentence with its numbers, and a row of the forest.
+    of_tasks = [view for view in views if study.hypotheses[view.name].family]
     made = blocks(
         "findings",
         withheld=context.withheld,
@@ -48,7 +50,7 @@ def findings_section(context: ReportContext) -> Section:
         reuses=bool(study.reuses),
         said=[] if context.withheld else [*_said(context, by_name)],
         hindsight=[] if context.withheld else [*_hindsight(context, by_name)],
-        findings=tables.FINDINGS.of(views, all=together) if views else None,
+        findings=tables.FINDINGS.of(of_tasks, all=Shared(of_tasks)) if of_tasks else None,
         gate=tables.GATE.of(gated, order=in_words(study), alpha=words.compact(study.analysis.alpha)) if gated else None,
         pairing=tables.PAIRING.of(shared) if shared else None,
         also=tables.ALSO.of(also, notes=_notes(also)) if also else None,
@@ -59,8 +61,8 @@ def findings_section(context: ReportContext) -> Section:
     )
     if context.withheld:
         return Section("findings", "What was found", made)
-    # Tables by task explain the rows of the findings, so they stand before them.
-    at = next(place for place, block in enumerate(made) if isinstance(block, Table))
+    # Tables by task follow the sentences, and explain the rows of the findings.
+    at = 1 + max(place for place, block in enumerate(made) if isinstance(block, Facts))
     return Section("findings", "What was found", (*made[:at], *task_tables(context), *made[at:]))
 
 

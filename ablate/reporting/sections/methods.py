@@ -6,12 +6,14 @@ from ablate.judge.recompute import recompute
 from ablate.reporting.blocks import Section
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.registration import sampling_units
+from ablate.reporting.view import of_all_tasks
 from ablate.reporting.wording import blocks, phrase
 from prereg import text as words
 from prereg.documents.claims import estimates_means
 from prereg.documents.facts import StudyFacts
 from prereg.documents.procedures import SPENDING
 from prereg.documents.sentences import counted_as, macro, say
+from prereg.metrics.catalogue import METRICS
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.designs.per_task import tasks_are_strata
 from prereg.study.words_of_tests import TESTS
@@ -29,9 +31,9 @@ IMPORTED = "every run was made here"
 """The check of where runs were made; there where any was imported."""
 
 
-def methods_section(context: ReportContext) -> Section:
+def methods_section(context: ReportContext, *, paper: bool = False) -> Section:
     """How runs were trained and by whom, when the study stopped, each procedure by name, and which error rate is
-    controlled."""
+    controlled. For a `paper` also what a report says in another section or leaves to docs/methods.md."""
     study, look, checks = context.study, context.decision.look, context.decision.checks
     alpha, recomputed = words.compact(study.analysis.alpha), ""
     # A margin in percent is tested on logarithms, which a reader has to be told.
@@ -39,14 +41,20 @@ def methods_section(context: ReportContext) -> Section:
     if context.decision.findings:
         # By another library at the time of the report: the numbers in print are those that were compared.
         recomputed = recompute(study, context.decision.findings, look).summary
+    facts = StudyFacts(study, context.registration)
+    # What docs/metrics.md does not define, or what has another name here, is defined here.
+    defined = paper or study.trainer == "command" or bool(study.labels.metrics)
+    defined = defined or any(of_all_tasks(claim.metric) not in METRICS for claim in study.claims.values())
     made = blocks(
         "methods",
         study=study,
-        training=f"{macro('training', StudyFacts(study, context.registration))} {_made(context)}".strip(),
-        measured=say("measured", study),
-        pairs=_pairs(context),
-        starting=" ".join(filter(None, [say(part, study) for part in ("tuning", "starting")])),
+        paper=paper,
+        training=f"{macro('training', facts)} {_made(context)}".strip(),
+        measured=say("measured" if defined else "read_at", study),
+        defined=defined,
+        sample=_sample(context, paper=paper),
         test=say("about_test", study),
+        inconclusive=any(finding.outcome == "inconclusive" for finding in context.decision.findings),
         constants=any(claim.constant is not None for claim in study.claims.values()),
         items=study.analysis.estimand if study.analysis.test == "items" else "",
         units=sampling_units(study),
@@ -93,18 +101,22 @@ def _made(context: ReportContext) -> str:
     return phrase("methods_parts.built_in") if context.study.trainer == "gpt" else ""
 
 
-def _pairs(context: ReportContext) -> str:
+def _sample(context: ReportContext, *, paper: bool) -> str:
+    """Pairs or runs. For a paper also how settings were chosen, and that no run began before the registration."""
     study, look = context.study, context.decision.look
+    promised = [say("tuning", study), say("starting", study)] if paper else []
     if not study.paired:
-        return f"{say('sample', study)} {say('pairing', study)}"
+        # The report's own section on arms says this.
+        return " ".join(filter(None, [say("sample", study), say("pairing", study), *promised])) if paper else ""
     # A study that stopped early has fewer seeds than it planned: both numbers are stated.
     early = look.n_seeds if look is not None and not look.last else None
-    drawn = phrase("methods_parts.pairs", len(study.arms), len(study.seeds), early)
-    return f"{counted_as(study, drawn)} {_shared(context)}"
+    drawn = counted_as(study, phrase("methods_parts.pairs", len(study.arms), len(study.seeds), early, paper))
+    return " ".join(filter(None, [drawn, _shared(context, paper=paper), *promised]))
 
 
-def _shared(context: ReportContext) -> str:
-    """What the runs of one seed share, as far as the checks of this decision show it."""
+def _shared(context: ReportContext, *, paper: bool) -> str:
+    """What the runs of one seed share, as far as the checks of this decision show it; in a report, which has a section
+    on pairs, only what does not hold or was not checked."""
     checks = {check.name: check for check in context.decision.checks}
     compared = [checks[name] for name in MATCHING if name in checks]
     held = [check for check in compared if check.passed]
@@ -113,7 +125,7 @@ def _shared(context: ReportContext) -> str:
     imported = checks.get(IMPORTED)
     return phrase(
         "methods_parts.shared",
-        held=held,
+        held=held if paper else [],
         failed=failed,
         of_all=[*of_all],
         unchecked=len(context.study.arms) > 1 and not (held or failed),
