@@ -237,7 +237,7 @@ def _verbs_by_file() -> Mapping[str, str]:
         reached = [f"{command.verb.__module__}.{command.verb.__name__}"]
         for name in reached:  # grows while it is read: each function, and what it calls
             meant = names_by_module[name.rpartition(".")[0]]
-            called = {meant.get(node.id) for node in ast.walk(code_by_name[name]) if isinstance(node, ast.Name)}
+            called = {meant.get(node.id, "") for node in ast.walk(code_by_name[name]) if isinstance(node, ast.Name)}
             reached += sorted(called.intersection(code_by_name).difference(reached))
         for file in sorted({file for name in reached for file in _files_of_ablate(code_by_name[name])}):
             verbs_by_file.setdefault(file, []).append(code(f"{group}{command.name}"))
