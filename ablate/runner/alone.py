@@ -35,8 +35,10 @@ def rerun(
     By itself, on one device: a run that was made on an accelerator, on one where there is one. No ledger hears of it.
     `onlooker` hears of its progress. Raises `RunError` where the run fails or its process dies.
     """
+    # Which device is free does not matter, of what kind it is does: a comparison across kinds would find other bits.
     device = choose_device(CPU if made_on in (CPU, NOT_STATED) else "auto")
     place = Place(root.path, folder_of_study(root, spec.study), device, until=until)
+    # A run that had diverged ends so again, and that is no failure.
     last = run_alone(spec, folder, place, onlooker=onlooker)
     if last.status == "failed":
         raise RunError(f"the run failed: {last.error}", required="a run that ends")
@@ -69,6 +71,7 @@ def run_alone(
                 maker.connection.close()  # a run that is still at work ends with it
         if last is None:
             log.seek(0)
+            # Where the server died before it forked a maker, the exit status is the server's, and so are the lines.
             lines = " / ".join(log.read().strip().splitlines()[-3:])
             status = pool.process.returncode if maker.exit_status is None else maker.exit_status
             raise RunError(

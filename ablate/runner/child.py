@@ -218,7 +218,7 @@ class CappedLog:
     def close(self) -> None:
         """Everything that was read is in the file afterwards. Raises `OSError` where that could not be written."""
         if self._dropped:
-            self._write(f"\n[{self._dropped:,} bytes left out]\n".encode())
+            self._write(f"\n[{self._dropped:,} bytes left out]\n".encode())  # a reader must see that bytes are missing
         if self._tail:
             self._write(b"".join(self._tail))
         self.stream.close()
@@ -237,6 +237,7 @@ class CappedLog:
 
     def last_lines(self) -> list[str]:
         """The last three lines that are not blank, printable, each cut to a length that can be read. After `close`."""
+        # The cut may fall inside a character of UTF-8, and a progress bar writes bytes of any kind.
         text = self.path.read_bytes()[-_PIECE:].decode("utf-8", errors="replace")
         lines = ["".join(c for c in line if c.isprintable()).strip() for line in text.splitlines()]
         return [line if len(line) <= 200 else line[:197] + "..." for line in lines if line][-3:]
@@ -254,6 +255,7 @@ def end_leftover(folder: Path) -> bool:
     except (OSError, ValueError, KeyError, TypeError):
         return False
     # A machine that was started anew since has another boot id in every time of birth.
+    # SIGKILL and not SIGTERM: its folder is wanted now, and what it saved last is on disk.
     alive = birth is not None and born(pid) == birth
     if alive:
         _signal(pid, signal.SIGKILL)
@@ -271,6 +273,7 @@ def adopt_orphans() -> None:
     """Become the parent of whatever the children of this process leave behind. A process that has other children, such
     as a notebook, becomes none: they could not be told apart."""
     global _adopting  # noqa: PLW0603 - the kernel keeps this for the process
+    # From then on every orphan below is a child of this process, and `_end_orphans` ends all children.
     if has_children():
         return
     with suppress(OSError, AttributeError):

@@ -23,8 +23,10 @@ _TAIL_CHARACTERS = 2**14
 
 def advise(error: str, spec: CommandSpec, folder: RunFolder, root: Path) -> str:
     """The next step after a failed run, in words of the study file; empty where none is known."""
+    # What a trainer dies of is in its last lines; a megabyte of its log would be searched by a dozen patterns.
     stderr_tail = _tail(folder.path / "stderr.txt")
     for pattern, advice in _KNOWN:
+        # In the order of `_KNOWN`: the first advice that fits is given, and no second.
         match = re.search(pattern, f"{error}\n{stderr_tail}")
         if match is not None and (text := advice(match, spec, folder, root)):
             return text
@@ -62,6 +64,7 @@ def failure_kind(error: str, spec: Planned) -> str:
     >>> failure_kind("data/wide/3/x: line 14", spec) == failure_kind("data/wide/12/x: line 5", spec)
     True
     """
+    # Seeds, steps, line numbers, addresses and sizes differ between runs that fail for one reason.
     return re.sub(r"[0-9]+", "0", error.replace(f"/{spec.variant}/", "/").replace(spec.run_id, ""))
 
 
@@ -73,6 +76,8 @@ def recorded(spec: CommandSpec, folder: RunFolder) -> tuple[str, ...]:
 
 def _module(match: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path) -> str:
     name = match[1]
+    # A module of the project itself is nothing to install: it lies where the copy of the code that a run gets does
+    # not show it.
     places = [place / leaf for place in (root, root / "src") for leaf in (name, f"{name}.py")]
     own = next((path for path in places if path.exists()), None)
     if own is not None:
@@ -84,6 +89,7 @@ def _module(match: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Pa
 
 def _file(match: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path) -> str:
     name = match[1]
+    # There, but not from where the run starts: a run has a working directory of its own.
     if Path(name).is_absolute() or not (root / name).exists():
         return f"put {name} there, or name the right path (relative to {root}: {{root}}/PATH)"
     return f"working_directory: root, or {{root}}/{name}: a run starts in a directory of its own"
@@ -129,6 +135,7 @@ def _range(match: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Pat
     return "" if limits is None else range_fix(match[1], limits)
 
 
+# Python's, argparse's and click's words, then this package's own, of `ablate.records.rows`.
 _KNOWN: tuple[tuple[str, Callable[[re.Match[str], CommandSpec, RunFolder, Path], str]], ...] = (
     (r"No module named '([\w.]+)'", _module),
     (r"argument (--[\w-]+)(?:/-\w+)?: ignored explicit argument", _value_after_flag),
@@ -156,6 +163,8 @@ def same_values(first: Iterable[tuple[int, str, float]], second: Sequence[tuple[
 
 
 def _is_time(metric: str) -> bool:
+    # By name alone, since a user's own trainer declares no kind of its metrics. A loss whose name looks like a time
+    # is left out of the comparison with it.
     return re.search(r"time|second|speed|_s$|/s$|per_s|throughput", metric) is not None
 
 

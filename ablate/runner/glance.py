@@ -40,7 +40,7 @@ class Glance:
             return
 
     def _take(self, data: bytes) -> None:
-        for line in data.split(b"\n")[:-1]:
+        for line in data.split(b"\n")[:-1]:  # the last piece is empty, or a line still being written
             try:
                 rows = own_rows_of(self._object(line), self.layout)
             except (ValueError, KeyError, TypeError, RecursionError):
@@ -57,7 +57,7 @@ class Glance:
         if self.path.suffix != ".csv":
             return dict(json.loads(line))
         cells = next(csv.reader([line.decode()]))
-        self.header = self.header or cells
+        self.header = self.header or cells  # the first line of a file of CSV names its columns
         ((_, record),) = csv_records(self.header, [(1, cells)], self.layout, own=True)
         return record
 
@@ -70,4 +70,5 @@ class Glance:
         """Whether some training loss calls for a closer look."""
         if self.first is None or self.worst is None:
             return False
+        # A suspicion alone: `process._has_diverged` applies the registered rule to the whole file.
         return not math.isfinite(self.worst) or (self.first > 0 and self.worst > above * self.first)

@@ -30,6 +30,7 @@ _LOOK_EVERY_S = 0.5
 
 def train_words(book: Logbook, spec: Spec) -> list[str]:
     """The words of `ablate` that make a run, on any machine that sees the folder: train STUDY ARM/SEED --root ROOT."""
+    # Absolute, as the job starts in a folder that the scheduler chooses.
     study = book.root.path.resolve() / book.study_folder.relative_to(book.root.path) / f"{spec.study}.yaml"
     return ["train", str(study), f"{spec.variant}/{spec.seed}", "--root", str(book.root.path.resolve())]
 
@@ -43,6 +44,8 @@ class SlurmScheduler(Scheduler):
     def may_start(self) -> bool:
         """Not while a job that was submitted before is in the queue."""
         job = newest_job(self._runs)
+        # A cluster that does not answer counts as an empty queue: a run at work holds the lock of its folder, so
+        # nobody makes it twice.
         n_by_state = queue(job)
         if job is None or not n_by_state:
             return True
@@ -93,6 +96,7 @@ class RayScheduler(Scheduler):
         with interrupts_heard(self):
             while (spec_by_name or self._left()) and not self.interrupts:
                 if not self.pending:
+                    # tried again each round, for as long as `_left` is patient
                     self.pending, self.busy = self.busy, deque()
                 while self.pending and len(spec_by_name) < slots:
                     spec = self.pending.popleft()
@@ -116,6 +120,8 @@ class RayScheduler(Scheduler):
 
     def _task_ended(self, spec: Spec, status: int | None, last_line: str) -> None:
         """The task of a run is over, or its worker or node was lost."""
+        # The order matters: a seal counts whatever its process did next; a failure is final; only then is a loss
+        # retried.
         folder = self.folder(spec)
         record = folder.readable_record()
         self.tally.running.pop(spec.run_id, None)
@@ -131,6 +137,7 @@ class RayScheduler(Scheduler):
 
     def _look(self, spec_by_name: dict[str, Spec]) -> None:
         """How far the runs are, as their records say now and then."""
+        # each look reads a file of every run, often over a network
         if time.monotonic() - self._looked < 10 * _LOOK_EVERY_S:
             return
         self._looked = time.monotonic()

@@ -90,16 +90,19 @@ def run_study(
             summary = run_study(root, registration, RunOptions(slots=2), Machine(), now=utc_now, watcher=watcher)
         summary.sealed, summary.failed
     """
+    # What is left: the runs of the choice, and of these the seeds up to the next look.
     ledger = Ledger(root.ledger)
     chosen_runs = planned_runs(registration.study, options.only)
     specs = [spec for spec in plan(registration) if f"{spec.variant}/{spec.seed}" in chosen_runs]
     if look is not None:
         specs = [spec for spec in specs if spec.seed in registration.study.seeds[: look.n_seeds]]
+    # Steps of a user's own trainer may be unknown (0): then the time left is counted in runs.
     tally = Tally(
         planned=len(specs),
         steps_planned=sum(spec.steps for spec in specs),
         has_tasks=registration.study.measure.harness is not None,
     )
+    # The scheduler lives in a block: a Ray cluster that was started here ends with it.
     with _scheduler(
         options,
         root=root,
@@ -125,6 +128,8 @@ def hand_out(
 ) -> list[list[str]]:
     """The words of `ablate` that make each run that is left, for a scheduler that is not known here. Every start is on
     record afterwards; what others have sealed or failed is taken in before. The caller holds the lock."""
+    # A start is on record before its words are printed. A run that is then never started waits as `queued`, and the
+    # next call enters no second start for it.
     specs = plan(registration)
     if look is not None:
         specs = tuple(spec for spec in specs if spec.seed in registration.study.seeds[: look.n_seeds])
@@ -169,6 +174,7 @@ def _carry_out(scheduler: Scheduler, specs: Sequence[Spec], options: RunOptions)
     tally.steps_before, tally.ended_before = tally.steps_done, tally.sealed
     entries = [entry for entry in ledger.entries() if entry.registration in registration.lineage]
     interrupted = False
+    # With slots=0 nothing is made: what others have made is entered, and may complete the plan below.
     if waiting and options.slots != 0 and scheduler.may_start():
         if decided := [entry for entry in entries if entry.event == "decided"]:
             scheduler.watcher.note(
@@ -213,6 +219,7 @@ def _carry_out(scheduler: Scheduler, specs: Sequence[Spec], options: RunOptions)
 
 def default_slots() -> int:
     """As many runs side by side as this process may use cores; a container or `taskset` may leave it fewer than all."""
+    # macOS has no affinity
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # Slurm need not bind a job to the cores that it was given.
     slurm_cores = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE") or ""
@@ -251,6 +258,8 @@ def study_lock(root: Root, study: str) -> Iterator[None]:
     Raises `RunError` where another process holds it or the folder cannot be written, `UnsupportedError` where its file
     system has no locks.
     """
+    # A lock of the study, apart from those of its runs: of two calls for one study the second would enter runs that
+    # the first is about to seal.
     folder = root.path / "data" / "runs" / study
     path = folder / ".lock"
     try:

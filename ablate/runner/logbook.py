@@ -122,6 +122,7 @@ class Logbook:
         process that it starts, on whatever machine, so that with what it is made is not known here.
         """
         record = begun.record
+        # Between the record `queued` and the start in the ledger a crash is possible: then the start is entered now.
         if begun.waited and self.starts[spec.cell].awaits(record.attempts):
             return
         started = RunStartedEntry(
@@ -162,6 +163,7 @@ class Logbook:
         if not isinstance(spec, RunSpec):
             return
         assert record.metrics_sha256 is not None, spec.run_id
+        # A broken limit is no failure: the run is sealed all the same, and the judge decides what it means.
         broken = breaches(spec.config.budget, wall_s=record.wall_s, peak_memory_bytes=record.peak_memory_bytes)
         for breach in broken:
             breached = BreachedEntry(
@@ -249,6 +251,7 @@ class AttemptStarts:
     def take_in(self, entry: RunEntry) -> None:
         """Count one more entry of the run."""
         if isinstance(entry, RunStartedEntry):
+            # a removed record counts from 1 again
             self.attempts = {earlier for earlier in self.attempts if earlier < entry.attempt} | {entry.attempt}
         elif isinstance(entry, SealEntry):
             self.attempts = set()

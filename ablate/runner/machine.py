@@ -93,7 +93,7 @@ def require_devices(study: Study, options: RunOptions) -> None:
 def _device(study: Study, records: Iterable[RunRecord], requested: str) -> str:
     """The requested device; `auto` stays where the sealed runs were made."""
     runs_by_device = Counter(record.provenance.device for record in records if record.status in ("done", "diverged"))
-    runs_by_device.pop(NOT_STATED, None)
+    runs_by_device.pop(NOT_STATED, None)  # of a user's own trainer
     chosen = choose_device(CPU if requested == "auto" and set(runs_by_device) == {CPU} else requested)
     name = device_name(chosen)
     if runs_by_device and name not in runs_by_device:

@@ -46,6 +46,7 @@ class Hashed:
     def sha256(self, path: Path) -> str:
         """The hash of a file. Raises `OSError`."""
         status = path.stat()
+        # ctime is set by the kernel alone: who restores mtime after a change still moves it.
         key = (str(path), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         if key not in self.known:
             sha256 = sha256_file(path)
@@ -96,6 +97,7 @@ class PrivateCopy:
             try:
                 # Copied and then hashed in the copy: hashed under the root, a file could change before it is copied.
                 shutil.copyfile(self.root / pin.path, copy)
+                # readable and startable, as under the root, and written by nobody
                 copy.chmod(stat.S_IMODE((self.root / pin.path).stat().st_mode) & 0o555)
             except FileNotFoundError:
                 pass  # said below
@@ -104,6 +106,8 @@ class PrivateCopy:
         stems: dict[PurePosixPath, set[str]] = {}
         for path in map(PurePosixPath, (pin.path for pin in self.spec.scripts)):
             stems.setdefault(path.parent, set()).add(path.stem)
+        # Every folder of the copy on the way to a pinned file lacks what lies next to it under the root: linked level
+        # by level.
         for folder in set(stems).union(*(inner.parents for inner in stems)):
             self._link_others(folder, stems.get(folder, set()))
         self._link_data()
@@ -141,6 +145,7 @@ class PrivateCopy:
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Variables under which Python imports from the copy, and finds no bytecode for it but its own."""
+        # PYTHONPYCACHEPREFIX would have bytecode for the copy looked up in a shared folder.
         variables = {name: value for name, value in inherited.items() if name != "PYTHONPYCACHEPREFIX"}
         if "PYTHONPATH" in variables:
             variables["PYTHONPATH"] = os.pathsep.join(map(self._moved, variables["PYTHONPATH"].split(os.pathsep)))

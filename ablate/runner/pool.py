@@ -179,6 +179,7 @@ class Pool:
 
     def _to_load(self) -> dict[str, Any]:
         place = self.place
+        # One run of each arm will do: seeds of an arm read the same texts, tokenizers and tasks.
         by_arm = {spec.variant: spec for spec in self.specs if isinstance(spec, RunSpec)}
         return {
             "place": {
@@ -232,6 +233,7 @@ class _Server:
             assert len(connections) == len(piece), piece
             for descriptor in connections:
                 connection = socket.socket(fileno=descriptor)
+                # The fork leaves this loop for good, with its connection alone; the parent goes on to serve.
                 if (pid := os.fork()) == 0:
                     self._forget_others()
                     return connection
@@ -362,6 +364,7 @@ def main() -> None:
     finally:
         with suppress(OSError):
             sys.stderr.flush()
+        # Without exit handlers: they are the server's, copied by the fork.
         os._exit(status)
 
 

@@ -166,6 +166,8 @@ def make_run(
             ended = make_run(spec, folder, place, control, report=print)
         ended.status    # "done", "diverged" or "failed"
     """
+    # An error of any kind becomes a record of this run, and the pool goes on to the next. `Abandoned`, a scheduler
+    # that is gone, is no `Exception` and passes through.
     try:
         run = _Run(spec, folder, place, control=control, report=report, start=start, hashed=hashed or Hashed())
         return run.finish()
@@ -178,7 +180,7 @@ def fail(spec: Spec, folder: RunFolder, place: Place, error: Exception) -> Messa
     if not isinstance(error, StudyError):
         show_trace(error)
     line = error.found if isinstance(error, StudyError) else said(error, folder)
-    line = line.replace(f"{place.root}/", "")
+    line = line.replace(f"{place.root}/", "")  # no path of this machine in a record
     folder.fail(line, utc_timestamp())
     return failed(spec, error, line)
 
@@ -383,6 +385,7 @@ class _Run:
         return self._seal(rows, diverged, about, child.left)
 
     def _start(self) -> Child:
+        # Outside `work/`: the trainer reads it and has no business to write there.
         config = self.folder.path / "config.json"
         content = json.dumps(self._configuration(), indent=2, ensure_ascii=False, allow_nan=False)
         write_passing(config, content.encode() + b"\n")
@@ -519,6 +522,7 @@ class _Run:
 
     def _require_needed(self, rows: list[Row]) -> None:
         """A finished run has what the claims and the rule of stability will ask of it."""
+        # Found now, while the trainer can be corrected, and not by the verdict, after all runs.
         absent = lacking(rows, self.spec.needed, whole_curve=self.spec.needs_curve)
         if absent:
             (self.home / RESUMABLE).unlink(missing_ok=True)
@@ -532,6 +536,8 @@ class _Run:
             raise EvidenceError(f"{name}: {error.found}", required=error.required) from error
 
     def _seal(self, rows: list[Row], diverged: int | None, about: About | None, left: tuple[str, ...]) -> Message:
+        # Everything is read before anything is moved: a fault in the last file leaves the run unsealed, and its
+        # folder as it was.
         matching, had = (self._output(name, read_hashes) for name in (MUST_MATCH, FINGERPRINTS))
         items = []
         if diverged is None:  # scores by the weights of a run that diverged are read by no claim
@@ -563,6 +569,7 @@ class _Run:
 
     def _take_weights(self) -> str | None:
         """Move the final weights to the run's folder; their hash, none where there are none."""
+        # A link could lead to a file that another run goes on to change.
         source = self.home / WEIGHTS
         if source.is_symlink() or not source.is_file():
             return None
@@ -604,6 +611,8 @@ class _Run:
 
     def _cost(self, about: About | None) -> dict[str, object]:
         """Time and memory so far, earlier attempts included, and whatever else the trainer states."""
+        # A trainer that states its own peak knows it better than the kernel, which counts the interpreter and its
+        # libraries.
         facts = _stated(self.record, about)
         if about is None or about.peak_memory_bytes is None:
             # Interpreter and libraries are in it, and whatever process of the trainer was the largest.
@@ -619,6 +628,7 @@ def _stated(record: RunRecord, about: About | None) -> dict[str, object]:
     """The fields of a record that its trainer states, as they are after the attempt that states them."""
     if about is None:
         return {}
+    # Field by field, so that nothing a trainer states can replace what was observed here (status, times, hashes).
     names = (
         "parameters",
         "tokens",
@@ -687,6 +697,7 @@ def _cut_back(spec: Spec, folder: RunFolder) -> int:
 
 def _gave_up(before: LiveValues | None, now: Mapping[str, float]) -> bool:
     """Whether a claimed value that an attempt had recorded is gone, or is another one."""
+    # Exactly: a value that moved in its last digit was drawn again.
     return before is not None and any(now.get(at) != value for at, value in before.values.items())
 
 

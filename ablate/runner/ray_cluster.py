@@ -51,7 +51,7 @@ class RayCluster:
     def wait(self, seconds: float) -> list[tuple[str, int | None, str]]:
         """The runs whose tasks have ended within some seconds: name, exit status (none where the task was lost), and
         the last line of what was printed."""
-        if not self._name_by_task:
+        if not self._name_by_task:  # Ray refuses to wait for nothing
             time.sleep(seconds)
             return []
         ended, _ = self._ray.wait(list(self._name_by_task), num_returns=1, timeout=seconds)
@@ -61,6 +61,7 @@ class RayCluster:
             try:
                 status, last_line = self._ray.get(task)
             except self._ray.exceptions.RayError as error:
+                # worker or node lost: no exit status exists
                 status, last_line = None, str(error).strip().splitlines()[0]
             results.append((name, status, last_line))
         return results
@@ -84,6 +85,7 @@ def connected(address: str | None, tasks: int | None) -> Iterator[RayCluster]:
     """
     ray = require_ray()
     try:
+        # else what tasks print would break up the live table
         ray.init(address=address, include_dashboard=False if address is None else None, log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
         first_line = str(error).splitlines()[0]

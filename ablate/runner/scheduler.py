@@ -50,7 +50,7 @@ class Interruptible(Protocol):
 @contextmanager
 def interrupts_heard(heard: Interruptible) -> Iterator[None]:
     """Ctrl-C and SIGTERM become a count, so that no ledger append is ever cut in two by an exception."""
-    if threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():  # Python lets only the main thread set handlers
         yield
         return
 
@@ -177,16 +177,18 @@ class Scheduler(Logbook):
         for maker in self.makers.values():
             if maker.is_ready and maker.spec is None:
                 return maker
-        n_wanted = min(slots, len(self.at_work) + len(self.pending))
+        n_wanted = min(slots, len(self.at_work) + len(self.pending))  # never more processes than runs
         while len(self.makers) < n_wanted:
             if self.pool is None:
                 self.pool = self._start_server()
+            # The lowest free lane, so that the maker after one that died gets its GPUs.
             lanes = {maker.lane for maker in self.makers.values()}
             maker = self.pool.fork(next(lane for lane in count() if lane not in lanes))
             self.makers[maker.connection.fileno()] = maker
         return None
 
     def _start_server(self) -> Pool:
+        # Next to the runs and not in one of them: it is of no single run.
         logs = self.root.runs(self.registration.study.study, self.registration.runs_sha256)
         logs.mkdir(parents=True, exist_ok=True)
         place = self.place(self.machine.device, self.checkpoint_every_s)
@@ -322,7 +324,7 @@ class Scheduler(Logbook):
         else:
             self.seal(spec, recovered=recovered)
         self._settle(spec)
-        self.watcher.ended(spec.run_id, message)
+        self.watcher.ended(spec.run_id, message)  # last: what a user sees end is on record
 
     def _give_up_or_go_on(self, spec: Spec, error: str) -> None:
         """Stop after two failures of the same kind where no run has been sealed: the rest would fail in the same way.
@@ -368,6 +370,8 @@ class Scheduler(Logbook):
 
     def retry(self, spec: Spec, status: int | None) -> None:
         """A run whose process died: resumed, or given up."""
+        # A kill may be anyone's (the kernel's, when memory is short, most of all), so the run is resumed, but not for
+        # ever.
         deaths = self.deaths.get(spec.run_id, 0)
         exit_status = "unknown" if status is None else status
         if deaths < DEATHS_ALLOWED:
@@ -435,7 +439,7 @@ class Scheduler(Logbook):
     def _dismiss(self) -> None:
         """End the server, and with their connections all makers, with the runs that are still at work."""
         for maker in list(self.makers.values()):
-            self._lost(maker)
+            self._lost(maker)  # its connection closed, it stops its trainer and ends
         if self.pool is not None:
             self.pool.__exit__()
             self.pool = None

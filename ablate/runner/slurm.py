@@ -74,6 +74,7 @@ def read_settings(root: Root, flags: Sequence[str] = ()) -> SlurmSettings:
     """
     path = root.path / SETTINGS
     try:
+        # One section, so that another tool's file of this name is refused and not half understood.
         content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise _wrong(f"it is not YAML: {str(error).splitlines()[0]}", path) from None
@@ -88,7 +89,7 @@ def read_settings(root: Root, flags: Sequence[str] = ()) -> SlurmSettings:
         key, equals, value = flag.partition("=")
         if not equals or not key:
             raise RunError(f"--slurm {flag}", required="KEY=VALUE", fix="--slurm partition=gpu --slurm tasks=8")
-        if key in ("tasks", "at_once"):
+        if key in ("tasks", "at_once"):  # what is no number is left for the model to refuse
             settings[key] = int(value) if value.isdecimal() else value
         else:
             options = {**options, key: value}
@@ -135,6 +136,7 @@ def submit(
     folder.mkdir(parents=True, exist_ok=True)
     # A number of our own: job ids come again, and tasks of two submissions must not share a plan.
     number = 1 + max((int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal()), default=0)
+    # Each task its every `tasks`-th run: 10 runs on 3 tasks are 4, 3 and 3.
     tasks = min(settings.tasks or MOST_TASKS, len(commands))
     shares = [commands[task::tasks] for task in range(tasks)]
     plan, script = folder / f"{number}.json", folder / f"{number}.py"
@@ -206,14 +208,14 @@ def run_task(plan: str) -> NoReturn:
             break
         run = subprocess.Popen([sys.executable, "-m", "ablate", *words])
         status = max(status, run.wait())
-    if again and status in (0, _STOPPED):
+    if again and status in (0, _STOPPED):  # a run that failed is not tried again by itself
         words = ["scontrol", "requeue", f"{os.environ['SLURM_ARRAY_JOB_ID']}_{number}"]
         subprocess.run(words, check=False)
     sys.exit(status)
 
 
 def _script(job_name: str, folder: Path, plan: Path, settings: SlurmSettings, tasks: int) -> str:
-    at_once = f"%{settings.at_once}" if settings.at_once else ""
+    at_once = f"%{settings.at_once}" if settings.at_once else ""  # sbatch's own notation: 1-8%4
     options: Mapping[str, object] = {
         "job-name": job_name,
         "array": f"1-{tasks}{at_once}",
@@ -226,15 +228,15 @@ def _script(job_name: str, folder: Path, plan: Path, settings: SlurmSettings, ta
     lines = [
         f"#SBATCH --{key}" if value is True else f"#SBATCH --{key}={shlex.quote(str(value))}"
         for key, value in options.items()
-        if value is not False
+        if value is not False  # an option that cluster.yaml switches off
     ]
     call = f"from ablate.runner.slurm import run_task\n\nrun_task({str(plan)!r})\n"
     return "\n".join([f"#!{sys.executable}", *lines, "", call])
 
 
-def _wrong(found: str, path: Path) -> RunError:
+def _wrong(fault: str, path: Path) -> RunError:
     return RunError(
-        f"{path.name}: {found}",
+        f"{path.name}: {fault}",
         required="slurm: {tasks: 8, at_once: 4, options: {partition: gpu, time: '4:00:00'}}",
         fix=f"edit {path}",
         where=Where(file=path),

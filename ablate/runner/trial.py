@@ -198,6 +198,8 @@ class TrialMaker:
             self._compare_runs(first)
         ended = [run for run in self.runs if run.status in ("done", "diverged")]
         planned = len(self.study.cells)
+        # Kept only where something is wrong, to be looked at: a clean trial leaves nothing that could be taken for a
+        # run.
         folder = str(self.place) if self.problems else ""
         if not self.problems:
             shutil.rmtree(self.place, ignore_errors=True)
@@ -212,6 +214,7 @@ class TrialMaker:
             notes=tuple(self.notes),
             resumes=resumes,
             planned=planned,
+            # a shortened run of one's own trainer says nothing of the whole
             seconds_in_all=self._seconds(ended) * planned if ended and (self.own <= (not self.replaced)) else None,
             bytes_in_all=round(sum(run.size_bytes for run in ended) / len(ended) * planned) if ended else None,
             assume={},
@@ -226,6 +229,7 @@ class TrialMaker:
         return run_alone(spec, folder.path, Place(self.root.path, self.study_folder, device), limit_s=limit_s)
 
     def _failed(self, run: str, error: str, spec: RunSpec | CommandSpec, folder: RunFolder) -> None:
+        # One mistake, met by several runs, is one problem that names them all.
         index = self.kinds.setdefault(failure_kind(error, spec), len(self.problems))
         if index < len(self.problems):
             problem = self.problems[index]
@@ -263,15 +267,17 @@ class TrialMaker:
         for metric in () if has_problem else (metric for metric in spec.needed if metric not in names):
             # A name that is nearly right is a mistake; one that is not there may be recorded later than the limit.
             if close := get_close_matches(metric, names, n=1, cutoff=0.8):
-                found, required = f"{close[0]}, and no {metric}", f"the claimed metric under its exact name, {metric}"
+                fault, required = f"{close[0]}, and no {metric}", f"the claimed metric under its exact name, {metric}"
                 fix = f"the name that the claim has; metrics: {{columns: {{{metric}: {close[0]}}}}} for wide rows"
-                self.problems.append(Problem(run=run, found=found, required=required, fix=fix))
+                self.problems.append(Problem(run=run, found=fault, required=required, fix=fix))
             else:
                 self.notes.append(f"{run} was stopped after {self.limit_s:g} s, and had not recorded {metric} yet")
         return rows
 
     def _compare_runs(self, first: int) -> None:
         """What no run shows by itself: a setting or a seed that changes nothing, arms that end at other steps."""
+        # Every pair of arms on the first seed of the trial: the same values at every step mean that a setting never
+        # arrived.
         arms = [arm for arm in self.study.arms if (arm, first) in self.rows]
         for at, arm in enumerate(arms):
             for other_arm in arms[at + 1 :]:
@@ -323,6 +329,7 @@ class TrialMaker:
 
         On record later as `redrawn`: a trainer that resumes with other values has two outcomes for one seed.
         """
+        # One arm on one seed: resuming is a matter of the trainer, not of its settings.
         arm = self.study.baseline
         if (arm, first) not in self.rows or not self._in_time(arm, first):
             return "not tested"
@@ -330,7 +337,7 @@ class TrialMaker:
         took = record.wall_s if record is not None else 0.0
         spec, folder = self.specs[arm].model_copy(update={"seed": first}), self._folder(arm, first, "-resumed")
         self.on_run(f"{arm}/{first}, stopped and resumed")
-        if self._run(spec, folder, 0.5 * took).event != "stopped":
+        if self._run(spec, folder, 0.5 * took).event != "stopped":  # it ended within half its time: nothing to resume
             return "not tested"
         if not (folder.path / "work" / RESUMABLE).is_file():
             return "from the start"
@@ -355,6 +362,8 @@ class TrialMaker:
             record = self._folder(run.variant, run.seed).readable_record()
             budget = self.study.training(run.variant).budget
             train_s = record.train_s if record is not None else 0.0
+            # seconds + train_s * (planned steps / steps of the trial - 1): what is no training costs as much in a
+            # long run.
             full_run_s.append(run.seconds + train_s * (budget.steps / max(1, run.steps) - 1.0))
         return sum(full_run_s) / len(full_run_s)
 
@@ -362,6 +371,8 @@ class TrialMaker:
         """The run with the values that the trial replaces."""
         if not self.replaced:
             return spec
+        # Without `needed` steps for one's own trainer, as a shortened run records other ones; the built-in budget
+        # says them itself.
         plain = isinstance(spec, CommandSpec)
         tree = json.loads(json.dumps(spec.config)) if plain else spec.config.model_dump(mode="json", exclude_unset=True)  # type: ignore[union-attr]
         for path, value in map(_assignment, self.replaced):
