@@ -41,7 +41,14 @@ class Baselines:
 
 
 def counting_baselines(split: Split, vocabulary: int, *, corpora: tuple[str, ...], characters: bool) -> Baselines | str:
-    """Of a split, or why they are not computed. `characters`: whether tokens are characters."""
+    """Of a split, or why they are not computed. `characters`: whether tokens are characters.
+
+    >>> import numpy as np
+    >>> split = Split(train=np.array([0, 1] * 8), validation=np.array([0, 1, 0, 1]))
+    >>> losses = counting_baselines(split, 2, corpora=(), characters=True)
+    >>> round(losses.uniform, 3), round(losses.bigram, 3)  # ln 2; the pairs alternate
+    (0.693, 0.06)
+    """
     return _why_not(split) or _computed(split, vocabulary, corpora=corpora, characters=characters)
 
 
@@ -55,6 +62,7 @@ def _why_not(split: Split) -> str:
 
 def _computed(split: Split, vocabulary: int, *, corpora: tuple[str, ...], characters: bool) -> Baselines:
     assert not isinstance(split.train, Mixture) and not isinstance(split.validation, Pooled)
+    # 64 bits, since a pair becomes first * vocabulary + second.
     train, held = (np.asarray(part[0 : len(part)], dtype=np.int64) for part in (split.train, split.validation))
     counts = np.bincount(train, minlength=vocabulary).astype(np.float64)
     unigram = (counts + 1.0 / vocabulary) / (len(train) + 1.0)
@@ -62,6 +70,8 @@ def _computed(split: Split, vocabulary: int, *, corpora: tuple[str, ...], charac
     # pairs would have vocabulary^2 places, most of them empty.
     pairs, times = np.unique(train[:-1] * vocabulary + train[1:], return_counts=True)
     held_pairs = held[:-1] * vocabulary + held[1:]
+    # `searchsorted` puts a pair beyond the last one at the end, which is no place: it meets another pair there and
+    # counts 0.
     at = np.minimum(np.searchsorted(pairs, held_pairs), len(pairs) - 1)
     n_pair = np.where(pairs[at] == held_pairs, times[at], 0)
     contexts = np.bincount(train[:-1], minlength=vocabulary)

@@ -62,6 +62,8 @@ def halves(tokens: Tokens | Pooled, context: int) -> tuple[Tokens | Pooled, Toke
     if isinstance(tokens, Pooled):
         halves_by_source = {name: halves(part, context) for name, part in tokens.parts.items()}
         return tuple(Pooled({name: pair[side] for name, pair in halves_by_source.items()}) for side in (0, 1))  # type: ignore
+    # Between two windows, so that both halves together have the windows of the whole; a text of one window is cut in
+    # its middle.
     predicted = len(tokens) - 1
     middle = predicted // context // 2 * context or predicted // 2
     return tokens[: middle + 1], tokens[middle : len(tokens)]
@@ -75,7 +77,11 @@ def whole(tokens: Tokens | Pooled) -> np.ndarray:
 
 
 def predictions_in(tokens: Tokens | Pooled) -> int:
-    """Tokens that have one before them."""
+    """Tokens that have one before them.
+
+    >>> predictions_in(np.arange(9))
+    8
+    """
     if isinstance(tokens, Pooled):
         return sum(predictions_in(part) for part in tokens.parts.values())
     return max(0, len(tokens) - 1)
@@ -89,6 +95,7 @@ def windows_at(tokens: Tokens, starts: np.ndarray, width: int) -> np.ndarray:
            [5, 6, 7]])
     """
     if isinstance(tokens, np.ndarray):
+        # (count, 1) + (width,) -> (count, width).
         windows: np.ndarray = tokens[starts[:, None] + np.arange(width)]
         return windows
     return tokens.windows(starts, width)
@@ -121,9 +128,15 @@ class Mixture:
         return windows
 
     def drawn(self, seed: int, steps: int, count: int) -> dict[str, int]:
-        """How many windows of each source a run of so many steps has read."""
+        """How many windows of each source a run of so many steps has read.
+
+        >>> parts = {"code": np.arange(50), "prose": np.arange(50)}
+        >>> Mixture(parts, {"code": 3.0, "prose": 1.0}).drawn(seed=1, steps=10, count=8)
+        {'code': 62, 'prose': 18}
+        """
         totals = np.zeros(len(self.sources), dtype=np.int64)
         for step in range(1, steps + 1):
+            # Drawn again rather than counted on the way: a run that was resumed has not seen its first steps.
             totals += np.bincount(self._chosen(seed, step, count), minlength=len(totals))
         return {name: int(total) for name, total in zip(self.sources, totals, strict=True)}
 
@@ -189,10 +202,13 @@ class Batches:
         if isinstance(self.tokens, Mixture):
             windows = self.tokens.windows(self.seed, step, self.batch, self.context + 1)
         else:
+            # Starts from 0 to len - context - 1: the last window of context + 1 tokens ends with the last token.
             starts = draw_below(self.seed, "batch", step, count=self.batch, bound=len(self.tokens) - self.context)
             windows = windows_at(self.tokens, starts, self.context + 1)
         # One window holds both sides: targets are its inputs, one token later.
         pair = torch.from_numpy(windows)
+        # The ids as little-endian 32-bit words, so that the chain is the same on every machine and whatever type
+        # holds them.
         return pair[:, :-1].contiguous(), pair[:, 1:].contiguous(), windows.astype("<u4").tobytes()
 
 

@@ -20,6 +20,11 @@ def cached(
     """The value of a key, read from its note, or made and noted. A key names all that its value depends on.
 
     `read` may raise KeyError, TypeError or ValueError for a note that is none; the value is then made again.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     [cached(Path(folder), {"of": "a"}, make, int, str) for make in (lambda: 41 + 1, lambda: 0)]
+        [42, 42]
     """
     try:
         return read(json.loads(note_of(folder, key).read_bytes()))
@@ -32,7 +37,7 @@ def cached(
 def keep(folder: Path, key: object, content: object) -> None:
     """Note the value of a key."""
     note = note_of(folder, key)
-    with suppress(OSError):
+    with suppress(OSError):  # a full or read-only cache costs time, like a damaged one
         note.parent.mkdir(parents=True, exist_ok=True)
         write_whole(note, json.dumps(content).encode())
 

@@ -101,6 +101,7 @@ class Library:
         """What a name means; an unknown name is an error with the nearest known one."""
         if name == "toy":
             return Manifest("toy", TOY_SHA256, toy.LENGTH, None, "Apache-2.0, generated")
+        # A pinned name means its own text everywhere: a manifest of that name in a folder is not looked at.
         if name in self.known:
             return self.known[name]
         require_name(name)
@@ -173,6 +174,7 @@ class Library:
             try:
                 request = urllib.request.Request(file.address, headers={"User-Agent": "ablate"})  # noqa: S310
                 with urllib.request.urlopen(request, timeout=DOWNLOAD_TIMEOUT_S) as reply:  # noqa: S310
+                    # One byte more shows in the hash; no reply can fill the memory.
                     data = reply.read(file.size_bytes + 1)
             except (urllib.error.URLError, OSError) as error:
                 raise CorpusError(
@@ -195,9 +197,11 @@ class Library:
         if name == "toy":
             raise CorpusError("'toy' is generated and takes no file", required="another name")
         require_name(name)
+        # Both files are read and checked before anything is written.
         texts = [_text_of(path) for path in (file, *([] if held_out is None else [held_out]))]
         if name in self.known:
             manifest = self.known[name]
+            # A name that is pinned takes the bytes that are pinned, under any file names.
             if len(manifest.texts) != len(texts):
                 raise CorpusError(
                     f"'{name}' is {len(manifest.texts)} files, and {len(texts)} were given",
@@ -213,10 +217,12 @@ class Library:
             train, validation = (
                 TextFile(text, sha256_bytes(data), len(data)) for text, data in zip(names, texts, strict=True)
             )
+            # Files are stored under fixed names, so that their hash does not depend on what a user's files are
+            # called.
             manifest = of_two(name, (train, validation), licence)
         self.require_new(manifest, file)
         for data, stored in zip(texts, manifest.texts, strict=True):
-            self._store(name, stored.name, data)
+            self._store(name, stored.name, data)  # the manifest comes last: a name without its texts would be found
         if name not in self.known:
             self.keep(manifest)
         return manifest
@@ -263,7 +269,7 @@ def _text_of(file: Path) -> bytes:
         data = read_regular(file, LARGEST_BYTES)  # a device would never end, and a pipe never begin
     except OSError as error:
         raise CorpusError(f"{file} cannot be read: {error.strerror}", required="a readable text file") from error
-    if not _decoded(data, str(file)).strip():
+    if not _decoded(data, str(file)).strip():  # and only now is it known to be UTF-8
         raise CorpusError(f"{file} holds no text", required="a text to learn from")
     return data
 
@@ -302,13 +308,13 @@ def _toy_text() -> str:
     return text
 
 
-def _read(manifest: Manifest, places: list[Path], found: str) -> Corpus:
+def _read(manifest: Manifest, places: list[Path], origin: str) -> Corpus:
     read = []
     for place, file in zip(places, manifest.texts, strict=True):
         data = place.read_bytes()
         _require_same(data, manifest, file, str(place))
         read.append(_decoded(data, str(place)))
-    return Corpus(manifest, read[0], found, read[1] if len(read) == 2 else None)
+    return Corpus(manifest, read[0], origin, read[1] if len(read) == 2 else None)
 
 
 def _require_same(data: bytes, manifest: Manifest, file: TextFile, source: str) -> None:

@@ -42,8 +42,15 @@ class TokenizedCorpora:
 
 
 def read_corpora(library: Library, data: Data, *, registered: str | None = None) -> TokenizedCorpora:
-    """The tokens of a configuration; `registered` is the hash of its tokenizer where one was registered."""
+    """The tokens of a configuration; `registered` is the hash of its tokenizer where one was registered.
+
+    >>> from pathlib import Path
+    >>> toy = read_corpora(Library.of(Path("data/corpora")), Data(corpus="toy", tokenizer="char"))
+    >>> toy.tokenizer.size, len(toy.split.train), len(toy.split.validation)
+    (25, 990007, 110001)
+    """
     for name in data.sources:
+        # By the manifest alone: no text is read for a refusal.
         require_validation(library.manifest(name), data.validation)
     if data.tokenizer == "own":
         return _stored(library, data)
@@ -58,6 +65,7 @@ def read_corpora(library: Library, data: Data, *, registered: str | None = None)
         tokenizer = FileTokenizer.read(library.root, data.tokenizer.file)
     else:
         tokenizer = CharTokenizer(
+            # Of both parts: a character that occurs in the validation part alone would otherwise have no id.
             "".join(sorted(set().union(*(set(text) for pair in parts.values() for text in pair))))
         )
     ids = {name: (tokenizer.encode(train), tokenizer.encode(held)) for name, (train, held) in parts.items()}
@@ -72,7 +80,7 @@ def _parted(corpus: Corpus, validation: float | Literal["own"]) -> tuple[str, st
     if validation == "own":
         assert corpus.held_out is not None, corpus.manifest.name
         return corpus.text, corpus.held_out
-    border = int(len(corpus.text) * (1.0 - validation))
+    border = int(len(corpus.text) * (1.0 - validation))  # in characters, the same for every tokenizer
     return corpus.text[:border], corpus.text[border:]
 
 
@@ -105,13 +113,13 @@ def _stored(library: Library, data: Data) -> TokenizedCorpora:
 
 def _cut(parts: Mapping[Role, StoredTokens], share: float) -> tuple[Tokens, Tokens]:
     tokens = parts["train"]
-    border = int(len(tokens) * (1.0 - share))
+    border = int(len(tokens) * (1.0 - share))  # in tokens: there is no text to cut
     return tokens.part(0, border), tokens.part(border, len(tokens))
 
 
 def _joined(ids: Mapping[str, tuple[Tokens, Tokens]], weights: Mapping[str, float] | None) -> Split:
     if weights is None:
-        ((train, validation),) = ids.values()
+        ((train, validation),) = ids.values()  # without weights there is one source
         return Split(train, validation)
     return Split(
         Mixture({name: train for name, (train, _) in ids.items()}, weights),

@@ -87,6 +87,7 @@ def repetition(text: str, held_out: str | float) -> RepetitionCounts:
     """
     texts: tuple[str, ...]
     if isinstance(held_out, str):
+        # The held-out text counts as a part of the corpus, after the training text.
         train, held, texts = text, held_out, (text, held_out)
     else:
         border = int(len(text) * (1.0 - held_out))
@@ -108,8 +109,14 @@ _PARTS = ("lines", "paragraphs", "held_out_lines", "held_out_paragraphs")
 
 
 def text_lines(text: str) -> Iterator[str]:
-    """Lines that hold something, without the white space at their ends."""
+    """Lines that hold something, without the white space at their ends.
+
+    >>> list(text_lines("to be \\n\\n  or not\\n"))
+    ['to be', 'or not']
+    """
     begin = 0
+    # A generator in place of `splitlines`, which would hold a second copy of the text, and cuts at characters that
+    # are no line breaks.
     while begin <= len(text):
         end = text.find("\n", begin)
         end = len(text) if end < 0 else end
@@ -119,7 +126,11 @@ def text_lines(text: str) -> Iterator[str]:
 
 
 def text_paragraphs(text: str) -> Iterator[str]:
-    """Text between empty lines, without the white space at its ends."""
+    """Text between empty lines, without the white space at its ends.
+
+    >>> list(text_paragraphs("to be\\nor not\\n\\nto be"))
+    ['to be\\nor not', 'to be']
+    """
     begin = 0
     for gap in _EMPTY_LINES.finditer(text):
         if part := text[begin : gap.start()].strip():
@@ -130,7 +141,11 @@ def text_paragraphs(text: str) -> Iterator[str]:
 
 
 def repeated_units(units: Iterable[str], one_in: int = 1) -> Share:
-    """Units that occur earlier among the same units; of those that are followed."""
+    """Units that occur earlier among the same units; of those that are followed.
+
+    >>> repeated_units(["a", "b", "a", "a"]).share
+    0.5
+    """
     hashes = _followed(units, one_in)
     return Share(len(hashes) - len(np.unique(hashes)), len(hashes))
 
@@ -143,9 +158,11 @@ def repeated_from(earlier: Iterable[str], units: Iterable[str], one_in: int = 1)
 
 def _followed(units: Iterable[str], one_in: int) -> np.ndarray:
     """A hash of each unit that is followed: of ten million units, two differing ones meet once in 300,000 corpora."""
-    hashes = array("Q")
+    hashes = array("Q")  # 8 bytes a unit, where a set of Python integers takes about 60
     for unit in units:
         digest = hashlib.blake2b(unit.encode(), digest_size=16).digest()
+        # Chosen and named by different bytes: of the same ones, chosen units would share their last bits, and meet
+        # more often.
         if int.from_bytes(digest[:8], "big") % one_in == 0:
             hashes.append(int.from_bytes(digest[8:], "big"))
     return np.array(hashes, dtype=np.uint64)

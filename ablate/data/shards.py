@@ -56,12 +56,13 @@ class StoredTokens:
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         assert 0 <= start <= stop <= len(self), (start, stop, len(self))
-        at, end = self.first + start, self.first + stop
+        at, end = self.first + start, self.first + stop  # from here on places in the concatenation
         ids = np.empty(stop - start, dtype=np.int64)
         n_filled = 0
         shard = int(np.searchsorted(self.ends, at, side="right"))
         while at < end:
             begins = int(self.ends[shard - 1]) if shard else 0
+            # int64 in memory, whatever is on disk: torch's embedding takes no uint16.
             upto = min(end, int(self.ends[shard]))
             ids[n_filled : n_filled + upto - at] = self.arrays[shard][at - begins : upto - begins]
             n_filled, at, shard = n_filled + upto - at, upto, shard + 1
@@ -89,6 +90,7 @@ def open_shards(manifest: Manifest, cache: Path) -> dict[Role, StoredTokens]:
         for file in files:
             path = shards.folder / file.name
             _verify(path, file, shards, manifest.name, cache)
+            # Mapped and not read: the system loads the pages of the windows that are drawn, and forks share them.
             arrays.append(np.memmap(path, dtype=_dtype(shards.stored), mode="r"))
         ends = np.cumsum([len(array) for array in arrays], dtype=np.int64)
         parts[role] = StoredTokens(tuple(arrays), ends, shards.vocabulary, 0, int(ends[-1]))
@@ -111,7 +113,9 @@ def take_in(
     """
     if not 2 <= vocabulary <= 2**31:
         raise CorpusError(f"a vocabulary of {vocabulary} entries", required="at least 2 and at most 2,147,483,648")
+    # 2^16 entries are the ids 0 to 65,535, all that uint16 can hold.
     kind: Stored = stored or ("uint16" if vocabulary <= 2**16 else "uint32")
+    # Every byte is read once, for the hash and the largest id; the folder stays where it is.
     files = [
         _measure(path, folder, role, kind, vocabulary=vocabulary, cache=cache) for path, role in _listed(name, folder)
     ]
@@ -146,6 +150,8 @@ def _listed(name: str, folder: Path) -> Iterator[tuple[Path, Role]]:
 
 def _measure(path: Path, folder: Path, role: Role, stored: Stored, *, vocabulary: int, cache: Path) -> Shard:
     item, digest, largest, size = _dtype(stored).itemsize, hashlib.sha256(), -1, path.stat().st_size
+    # Before the first byte is read: a file that changes meanwhile has another stat, and its hash is then taken for no
+    # file.
     before = _stat_of(path.resolve())
     if size == 0 or size % item:
         raise CorpusError(
@@ -183,6 +189,7 @@ def _lengths(path: Path, vocabulary: int) -> tuple[int, ...]:
         lengths = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CorpusError(f"{path} cannot be read ({error})", required="a JSON list of numbers of bytes") from error
+    # JSON's true is an int to `isinstance`
     fit = isinstance(lengths, list) and all(type(length) is int and length >= 0 for length in lengths)
     if not fit or len(lengths) != vocabulary:
         raise CorpusError(

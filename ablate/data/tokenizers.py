@@ -173,7 +173,8 @@ class BpeTokenizer:
 
             vocabulary = {entry: number for number, entry in enumerate(self.entries)}
             engine = Tokenizer(models.BPE(vocab=vocabulary, merges=list(self.merges)))
-            engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+            engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # no space that the text has not
+            # The library's object can be neither hashed nor compared, and is no part of what the tokenizer is.
             self._made["engine"] = engine
         return self._made["engine"]
 
@@ -194,11 +195,14 @@ def train_bpe(text: str, size: int) -> BpeTokenizer:
 
     engine = Tokenizer(models.BPE())
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    # All 256 bytes from the start, sorted: any text can be written, and an id does not depend on which byte came
+    # first.
     trainer = trainers.BpeTrainer(
         vocab_size=size, show_progress=False, special_tokens=[], initial_alphabet=sorted(byte_characters())
     )
     engine.train_from_iterator(_batches(text), trainer)
     model = json.loads(engine.to_str())["model"]
+    # The library gives its vocabulary as a mapping; ids are the order of entries here.
     by_id = sorted(model["vocab"].items(), key=lambda item: int(item[1]))
     if len(by_id) < size:
         fit = len(by_id) >= SMALLEST
@@ -219,9 +223,9 @@ def bpe_of(text: str, size: int, folder: Path, registered: str | None) -> BpeTok
 
     What is trained may differ from what was registered; the caller that needs a registered one compares the hashes.
     """
-    kept = None if registered is None else _kept(folder, registered)
-    if kept is not None:
-        return kept
+    stored = None if registered is None else _stored(folder, registered)
+    if stored is not None:
+        return stored
     # Within one process a study is read more than once before it is registered.
     key = sha256_of({"text": sha256_bytes(text.encode()), "size": size})
     if key not in TRAINED:
@@ -247,13 +251,13 @@ def _place(folder: Path, sha256: str) -> Path:
     return folder / f"bpe-{sha256}.json"
 
 
-def _kept(folder: Path, sha256: str) -> BpeTokenizer | None:
+def _stored(folder: Path, sha256: str) -> BpeTokenizer | None:
     """A kept tokenizer with that hash; a damaged one is none, and is trained again."""
     try:
         definition = json.loads(_place(folder, sha256).read_bytes())
         merges = tuple((left, right) for left, right in definition["merges"])
         tokenizer = BpeTokenizer(entries=tuple(definition["entries"]), merges=merges)
-        return tokenizer if tokenizer.sha256 == sha256 else None
+        return tokenizer if tokenizer.sha256 == sha256 else None  # a file of that name says nothing of its content
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -262,6 +266,7 @@ def encoded(engine: Any, text: str) -> np.ndarray:
     """Token ids of a text by the library, in pieces that end with line breaks."""
     parts = []
     for pieces in _batches(text):
+        # Fast: without the places of tokens in the text.
         for encoding in engine.encode_batch_fast(pieces, add_special_tokens=False):
             parts.append(np.array(encoding.ids, dtype=np.int64))
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
@@ -300,6 +305,7 @@ class FileTokenizer:
             raise malformed(name, str(error)) from error
         if engine.get_vocab(with_added_tokens=True) != file.ids:
             raise malformed(name, "the library gives its entries other ids than the file")
+        # A file may say to cut at the length of the model it was made for: what comes after would be lost.
         engine.no_truncation()
         engine.no_padding()
         return cls(file.content, file, engine)
@@ -320,8 +326,8 @@ class FileTokenizer:
             if self._lengths is not None:
                 ids = encoded(self._engine, text)
             else:  # it may mark the beginning of what it is given, and a piece begins nothing
-                (whole,) = self._engine.encode_batch_fast([text], add_special_tokens=False)
-                ids = np.array(whole.ids, dtype=np.int64)
+                (encoding,) = self._engine.encode_batch_fast([text], add_special_tokens=False)
+                ids = np.array(encoding.ids, dtype=np.int64)
         except Exception as error:  # the library raises nothing narrower
             raise CorpusError(
                 f"the tokenizer cannot write a part of the text: {str(error)[:200]}", required=_CAN_WRITE
@@ -345,6 +351,7 @@ class FileTokenizer:
         if not self.file.exact:
             return None
         table, added = byte_characters(), self.file.added
+        # An added token is written as it is, any other entry in GPT-2's characters, one a byte.
         by_id = sorted((number, entry) for entry, number in self.file.ids.items() if added.get(number, entry) == entry)
         return [entry.encode() if number in added else bytes(table[sign] for sign in entry) for number, entry in by_id]
 
@@ -370,10 +377,12 @@ def library_json(tokenizer: CharTokenizer | BpeTokenizer | FileTokenizer) -> str
     if isinstance(tokenizer, CharTokenizer):
         vocabulary = {character: number for number, character in enumerate(tokenizer.characters)}
         engine = Tokenizer(models.WordLevel(vocabulary))
-        engine.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-        engine.decoder = decoders.Fuse()
+        engine.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")  # `.` leaves out line breaks
+        engine.decoder = decoders.Fuse()  # else the library joins words by spaces
         return str(engine.to_str())
     engine = Tokenizer.from_str(tokenizer.engine.to_str())
+    # Here the cut is done before the library sees the text (`encoded`); in a file that others use, the library has to
+    # do it.
     cut = pre_tokenizers.Split(Regex(PIECE.pattern), "isolated")
     engine.pre_tokenizer = pre_tokenizers.Sequence([cut, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     engine.decoder = decoders.ByteLevel()

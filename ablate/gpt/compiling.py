@@ -90,5 +90,5 @@ def processor_flags() -> str:
     info = Path("/proc/cpuinfo")
     if not info.is_file():
         return "unknown"
-    # x86 says flags, ARM Features
+    # Named flags on x86, Features on ARM.
     return next((line for line in info.read_text().splitlines() if line.startswith(("flags", "Features"))), "unknown")

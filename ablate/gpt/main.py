@@ -102,7 +102,7 @@ class Stop:
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
-        # a handler may only note: torch may be in the middle of a step
+        # A handler may only note: torch may be in the middle of a step.
         earlier = signal.signal(signal.SIGTERM, self._note)
         try:
             yield self
@@ -120,8 +120,8 @@ def main(environment: Mapping[str, str] = os.environ) -> int:
     torch.set_num_threads(THREADS)
     stop = Stop()
     try:
-        # numpy's overflow or 0/0 ends the run; by default it would be a warning, and a NaN in a metric. Underflow to
-        # zero is harmless.
+        # An overflow or 0/0 in numpy ends the run; by default it is a warning, and a NaN in a metric. Underflow to zero
+        # is harmless.
         with stop.heard(), np.errstate(all="raise", under="ignore"):
             job = RunJob.model_validate_json(Path(environment["ABLATE_CONFIG"]).read_bytes())
             attempt = int(environment.get("ABLATE_ATTEMPT", "1"))
@@ -327,7 +327,7 @@ class Run:
         self.rows += rows_at_step(step.step, values)
         if self.trainer.diverged(step, self.job.diverged_above):
             return True
-        # the last step is measured at any interval
+        # The last step is measured at any interval.
         if step.step % self.job.measure.every == 0 or step.step == self.job.config.budget.steps:
             self._write_rows()
             self._evaluate()
@@ -393,7 +393,7 @@ class Run:
         """How far the tasks have been evaluated, as counts and seconds, never an answer; none when that begins."""
         assert self.questions is not None
         ended = standing is not None and standing.requests == standing.of
-        # not once a request, of which there are thousands
+        # Not once a request, of which there are thousands.
         if standing is not None and not ended and time.perf_counter() - self._reported < REPORT_EVERY_S:
             return
         text, left = f"asking {self.questions.name}", None

@@ -96,7 +96,7 @@ class RayScheduler(Scheduler):
         with interrupts_heard(self):
             while (spec_by_name or self._left()) and not self.interrupts:
                 if not self.pending:
-                    # tried again each round, for as long as `_left` is patient
+                    # Tried again each round, for as long as `_left` is patient.
                     self.pending, self.busy = self.busy, deque()
                 while self.pending and len(spec_by_name) < slots:
                     spec = self.pending.popleft()
@@ -137,7 +137,7 @@ class RayScheduler(Scheduler):
 
     def _look(self, spec_by_name: dict[str, Spec]) -> None:
         """How far the runs are, as their records say now and then."""
-        # each look reads a file of every run, often over a network
+        # Each look reads a file of every run, often over a network.
         if time.monotonic() - self._looked < 10 * _LOOK_EVERY_S:
             return
         self._looked = time.monotonic()

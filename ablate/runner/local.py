@@ -219,7 +219,7 @@ def _carry_out(scheduler: Scheduler, specs: Sequence[Spec], options: RunOptions)
 
 def default_slots() -> int:
     """As many runs side by side as this process may use cores; a container or `taskset` may leave it fewer than all."""
-    # macOS has no affinity
+    # macOS has no affinity.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # Slurm need not bind a job to the cores that it was given.
     slurm_cores = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE") or ""

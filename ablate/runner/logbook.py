@@ -251,7 +251,7 @@ class AttemptStarts:
     def take_in(self, entry: RunEntry) -> None:
         """Count one more entry of the run."""
         if isinstance(entry, RunStartedEntry):
-            # a removed record counts from 1 again
+            # A removed record counts from 1 again.
             self.attempts = {earlier for earlier in self.attempts if earlier < entry.attempt} | {entry.attempt}
         elif isinstance(entry, SealEntry):
             self.attempts = set()

@@ -97,7 +97,7 @@ class PrivateCopy:
             try:
                 # Copied and then hashed in the copy: hashed under the root, a file could change before it is copied.
                 shutil.copyfile(self.root / pin.path, copy)
-                # readable and startable, as under the root, and written by nobody
+                # Readable and startable, as under the root, and written by nobody.
                 copy.chmod(stat.S_IMODE((self.root / pin.path).stat().st_mode) & 0o555)
             except FileNotFoundError:
                 pass  # said below

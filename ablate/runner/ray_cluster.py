@@ -61,7 +61,7 @@ class RayCluster:
             try:
                 status, last_line = self._ray.get(task)
             except self._ray.exceptions.RayError as error:
-                # worker or node lost: no exit status exists
+                # Worker or node lost: no exit status exists.
                 status, last_line = None, str(error).strip().splitlines()[0]
             results.append((name, status, last_line))
         return results
@@ -85,7 +85,7 @@ def connected(address: str | None, tasks: int | None) -> Iterator[RayCluster]:
     """
     ray = require_ray()
     try:
-        # else what tasks print would break up the live table
+        # Else what tasks print would break up the live table.
         ray.init(address=address, include_dashboard=False if address is None else None, log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
         first_line = str(error).splitlines()[0]

@@ -214,7 +214,7 @@ class TrialMaker:
             notes=tuple(self.notes),
             resumes=resumes,
             planned=planned,
-            # a shortened run of one's own trainer says nothing of the whole
+            # A shortened run of one's own trainer says nothing of the whole.
             seconds_in_all=self._seconds(ended) * planned if ended and (self.own <= (not self.replaced)) else None,
             bytes_in_all=round(sum(run.size_bytes for run in ended) / len(ended) * planned) if ended else None,
             assume={},
