@@ -28,6 +28,7 @@ def require_supported(study: Study) -> None:
 
     A lock from before one of these refusals still loads; what the judge makes of it is in the findings.
     """
+    # From here on what the format allows and this version does not do, each named with what to write in its place.
     _require_sound_test(study)
     require_names_of_files(study)
     if study.measure.harness is not None and study.trainer == "command":
@@ -38,6 +39,7 @@ def require_supported(study: Study) -> None:
     metrics = list(dict.fromkeys(claim.metric for claim in study.claims.values()))
     if len(metrics) > 1:
         raise _unsupported(("on_divergence",), "one ceiling for several claimed metrics", fix="exclude_pair")
+    # A ceiling replaces the value of a run that diverged by a bad one: bad has to mean the same for every claim.
     sides = {study.claims[name].better for name in study.hypotheses}
     if len(sides) > 1 or sides == {"neither"}:
         raise SpecError(
@@ -144,6 +146,7 @@ def require_no_bytes(study: Study, arm: str) -> None:
 
 def _field_of(study: Study, arm: str, name: str) -> FieldPath:
     """Where a study says what an arm reads: its own override, else that of all arms."""
+    # An arm's override by its dotted key, data.corpus or corpus alone: an error is shown at the line that caused it.
     own: list[FieldPath] = [("variants", arm, key) for key in study.arms[arm].overrides if name in key]
     return (*own, ("base", "data", name))[0]
 
@@ -172,6 +175,7 @@ def require_program(study: Study, root: Root, commits: Mapping[str, CommitPin]) 
     word = study.command[0]
     if word == "{python}":
         return
+    # Where arms are commits, the program of each run comes from its commit; git keeps no mode but executable or not.
     committed = [file for file in (pin.file(word) for pin in commits.values()) if file is not None]
     if committed and len(committed) == len(commits):
         if all(file.mode == "100755" for file in committed):
@@ -182,9 +186,11 @@ def require_program(study: Study, root: Root, commits: Mapping[str, CommitPin]) 
             fix=f"git update-index --chmod=+x {word}, and a commit",
             where=Where(field=("command", 0)),
         )
+    # A path below the root, else a name on the PATH, as the system itself would look it up.
     script = None if commits else script_of(root.path, word)
     if os.access(script, os.X_OK) if script is not None else shutil.which(word):
         return
+    # The commonest mistake, whose message from the system would only be "No such file".
     if script is None and len(study.command) == 1 and " " in word.strip():
         raise RunError(
             f"the whole command is one word, '{word}'",

@@ -36,6 +36,7 @@ def check(study: StudySource, workspace: Workspace = HERE) -> StudyContext:
 
     context = workspace.open(study)
     placed(context, lambda: require_supported(context.study))
+    # What a registered study reads is not checked here: `require_pinned` compares it with the lock.
     registered = context.load_registration()
     if context.study.trainer == "gpt" and registered is None:
         placed(context, lambda: require_known_corpora(context.study, context.root))
@@ -82,7 +83,7 @@ def _not_handed_over(context: StudyContext) -> Iterator[DesignWarning]:
 def _edited(context: StudyContext) -> Iterator[DesignWarning]:
     """A warning where the file, its own checks or its trainer's code are not what was registered."""
     from ablate.judge.design.warnings import DesignWarning
-    from ablate.pins import pin_code
+    from ablate.pinning import pin_code
     from prereg.registry.register import changes_since
 
     try:
@@ -119,6 +120,7 @@ def validation_tokens(study: Study, root: Root) -> int | None:
         return None
     if data.validation == "own":
         return None if extent.held_out is None else extent.held_out - 1
+    # Less the first token, which nothing predicts.
     return extent.characters - int(extent.characters * (1.0 - data.validation)) - 1
 
 
@@ -127,6 +129,7 @@ def unnamed_metrics_file(study: Study, root: Root, scripts: Sequence[ScriptPin])
     name = study.metrics.file
     if any(PurePath(name).name in word or "{run_dir}" in word for word in study.command):
         return ""
+    # Any of these in the script's bytes will do: it is a note, and a text search cannot follow a variable.
     ways = (PurePath(name).name.encode(), b"ABLATE_METRICS", b"ABLATE_RUN_DIR", b"ablate")
     texts = ((root.path / pin.path).read_bytes() for pin in scripts)
     if not scripts or any(way in text for text in texts for way in ways):

@@ -30,7 +30,10 @@ _started: set[Path] = set()
 def seed(default: int = 0) -> int:
     """The seed of the run; `default` outside a study.
 
-    torch.manual_seed(seed(args.seed))
+        torch.manual_seed(seed(args.seed))
+
+    >>> ablate.seed(3)  # outside a study
+    3
     """
     return int(os.environ.get("ABLATE_SEED", default))
 
@@ -44,6 +47,9 @@ def config(defaults: Given) -> Given:
 
         args = config(parser.parse_args())
         settings = config({"optim": {"lr": 3e-4}})
+
+    >>> ablate.config({"optim": {"lr": 3e-4}})  # outside a study
+    {'optim': {'lr': 0.0003}}
     """
     path = os.environ.get("ABLATE_CONFIG")
     if path is None:
@@ -70,10 +76,13 @@ def log(step: int, metrics: Mapping[str, float]) -> None:
     reads CSV, `OSError` where the file cannot be written.
 
         log(step, {"train/loss": loss.item(), "val/loss": val_loss})
+
+    >>> ablate.log(10, {"val/loss": 2.5})  # outside a study
+    step 10  val/loss 2.5
     """
     values = {name: float(value) for name, value in metrics.items()}
     place = os.environ.get("ABLATE_METRICS")
-    if place is None:
+    if place is None:  # outside a study
         print(f"step {step}", *(f"{name} {value:.6g}" for name, value in values.items()), sep="  ", flush=True)
         return
     path = Path(place)
@@ -127,6 +136,7 @@ def _state(file: str, name: str, data: bytes) -> None:
 
 
 def _keep_before(path: Path, step: int) -> None:
+    # A line without its end was cut off by a kill, and belongs to no step.
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     earlier_lines = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] < step]
     path.write_text("".join(earlier_lines), encoding="utf-8")

@@ -53,7 +53,11 @@ class Created:
 
 
 def templates() -> dict[str, str]:
-    """Name -> what it is for, the default one first."""
+    """Name -> what it is for, the default one first.
+
+    >>> list(ablate.templates())[:2]
+    ['gpt', 'command']
+    """
     texts = {_stem(file): file.read_text(encoding="utf-8") for file in _FOLDER.iterdir() if file.name.endswith(".yaml")}
     names = sorted(texts, key=lambda name: (name != DEFAULT, name))
     return {name: texts[name].split("\n", 1)[0].removeprefix("# ") for name in names}
@@ -148,7 +152,7 @@ def _needs(template: str) -> tuple[tuple[str, ...], str]:
 
 
 def _home(workspace: Workspace) -> Path:
-    if workspace.root is not None:
+    if workspace.root is not None:  # a new study may be the first of its folder
         return resolved(Path(workspace.root))
     try:
         return Root.around(Path()).path
@@ -160,6 +164,7 @@ def _rendered(name: str, template: str, title: str | None) -> str:
     """The template under a name and a title, read as a study so that what is written is one."""
     text = (_FOLDER / f"{template}.yaml").read_text(encoding="utf-8")
     purpose, rest = text.split("\n", 1)
+    # The name in a command of a comment, and in the study's field.
     body = rest.replace("studies/NAME", f"studies/{name}").replace("study: NAME", f"study: {name}", 1)
     if title is not None:
         # JSON text is YAML text in quotes.
@@ -177,12 +182,14 @@ def _required_valid(text: str, name: str) -> str:
     document = parse_yaml(text.encode(), {})
     if document["study"] != name:
         raise field_error(("study",), f"'{name}'", "a name: letters, digits and underscores, beginning with a letter")
+    # Such a file would be read as something else than this study.
     plain = name.removesuffix(".yaml").removesuffix(".published")
     if plain != name:
         required = "a name without the ending of a study's file, or of its published figures"
         raise field_error(("study",), f"'{name}'", required, f"ablate new {plain}")
     require_names_of_files(
         study_from_document(
+            # A template that says `fresh 8` has no seeds before it is registered; any eight will do to read it.
             document | ({"seeds": [1, 2, 3, 4, 5, 6, 7, 8]} if isinstance(document["seeds"], str) else {})
         )
     )
@@ -204,7 +211,7 @@ def _write_schema(path: Path) -> tuple[Path, ...]:
     from prereg.documents.published import json_schema
 
     data = (json.dumps(json_schema(), ensure_ascii=False) + "\n").encode()
-    if path.exists() and path.read_bytes() == data:
+    if path.exists() and path.read_bytes() == data:  # untouched, so that git shows no change
         return ()
     write_whole(path, data)
     return (path,)

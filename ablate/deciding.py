@@ -79,6 +79,7 @@ def _judge(context: StudyContext, registration: Registration) -> tuple[Decision,
     from ablate.judge.interim import view
     from ablate.records.gather import gather
 
+    # The judge sees records; that a registered file was changed since is added here, as evidence of its own.
     evidence = replace(gather(context.root, registration), altered=_altered(context, registration))
     decision = decide(registration, evidence, partial(run_own_checks, registration, folder=context.path.parent))
     return decision, view(registration, evidence).evidence
@@ -110,6 +111,7 @@ def _log_look(context: StudyContext, registration: Registration, decision: Decis
         evidence=evidence.sha256,
         final=decision.status != "continue",
     )
+    # The same look at the same evidence is one look.
     if not any(earlier.stated == entry.stated for earlier in taken_looks(evidence.ledger, registration.lineage)):
         context.ledger.append(entry)
 
@@ -229,6 +231,8 @@ def _last_decision(context: StudyContext, registration: Registration) -> Decided
     from prereg.registry.ledger_entry import DecidedEntry
     from prereg.registry.plan import places_of
 
+    # First that the runs of the last decision are all here, whichever registration it was of: without them nothing
+    # can be shown. Then the decisions of the registration in force.
     decisions = [entry for entry in context.entries if isinstance(entry, DecidedEntry)]
     if decisions:
         present = [path.exists() for path in places_of(context.root, context.entries, decisions[-1].registration)]

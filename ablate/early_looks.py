@@ -52,6 +52,7 @@ def early_results(study: StudySource, *, reason: str, workspace: Workspace = HER
             required="a study whose runs have not all ended",
             fix=f"ablate decide {context.path}",
         )
+    # Values that were not sealed would be shown, and the look still counted.
     if evidence.broken or evidence.ledger_faults:
         raise EvidenceError(
             f"what lies on disk is not what was sealed: {[*evidence.broken, *evidence.ledger_faults][0]}",
@@ -150,4 +151,4 @@ def _moment(context: StudyContext, text: str) -> datetime:
             required="when the look took place, as in 2026-11-22T00:31:20+00:00",
             fix=f'ablate status {context.path} --reason "..." --past 2026-11-22T00:31:20+00:00',
         )
-    return when.astimezone(UTC)
+    return when.astimezone(UTC)  # a time without its offset could be hours from the one that is meant

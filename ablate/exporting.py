@@ -86,6 +86,7 @@ def export_model(study: StudySource, run: str, folder: Path, *, workspace: Works
     made["weights_sha256"] = str(record.weights_sha256)
     library = context.library
     tokenizer = read_corpora(library, spec.config.data, registered=spec.tokenizer).tokenizer
+    # Weights without their tokenizer are no model: ids would mean other text than those of training.
     trained_with = (record.must_match or {}).get("tokenizer")
     if trained_with not in (None, tokenizer.sha256):
         raise CorpusError(
@@ -94,7 +95,7 @@ def export_model(study: StudySource, run: str, folder: Path, *, workspace: Works
             fix=f"ablate verify {context.path}   (names the corpus or the file that changed)",
         )
     texts = {"config.json": {**config, "ablate": made}}
-    if not isinstance(tokenizer, StoredVocabulary):
+    if not isinstance(tokenizer, StoredVocabulary):  # of stored ids nobody said what they mean
         texts["tokenizer.json"] = json.loads(library_json(tokenizer))
         texts["tokenizer_config.json"] = {
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -130,7 +131,7 @@ def write_forms(folder: Path, text: ReportContext, document: Document, forms: Se
     from ablate.reporting.exports.files import EXPORTS, export_files
 
     written = []
-    for form in EXPORTS:
+    for form in EXPORTS:  # in their own order, whatever order was typed
         for name, data in export_files(form, text, document) if form in forms else ():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,6 +144,9 @@ def report_index(*, workspace: Workspace = HERE) -> tuple[Path, ...]:
     """Write reports/index.md, index.html, index.tex and studies.tex over all studies; returns the files.
 
     Judges nothing and logs nothing: effects are those of verdict files that the ledger vouches for.
+
+    >>> [path.name for path in ablate.report_index()]
+    ['index.md', 'index.html', 'index.tex', 'studies.tex']
     """
     from ablate.judge.overview import studies_of
     from ablate.judge.programme import count_programme

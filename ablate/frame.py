@@ -169,6 +169,8 @@ def _values(rows: pd.DataFrame, metric: str, study: Study) -> dict[tuple[str, in
     from ablate.records.rows import RangeError, require_range
 
     values = dict(zip(rows.index, _numbers(rows, metric).astype(float), strict=True))
+    # A table has no record of a divergence. So a run without a finite value is refused: which ones to leave out is a
+    # choice about the data that the judge cannot make.
     for (arm, seed), value in values.items():
         if not isfinite(value):
             raise EvidenceError(
@@ -199,6 +201,8 @@ def _withheld(study: Study, findings: Sequence[Finding], there: set[tuple[str, i
 
     missing = {name: _missing(study, name, there) for name in study.claims}
     outcomes = {finding.hypothesis: finding.outcome for finding in findings}
+    # As for a run that diverged in a registered study: the missing value at its best and at its worst, and the
+    # outcome only if both give the same.
     ends = dict.fromkeys(ENDS, np.array([[bool(missing[name]) for name in study.hypotheses]]))
     masks = possible_codes(judge_nulls(study, found_nulls(findings)), ends)
     possible = outcomes_of_masks(list(study.hypotheses), masks[0])
@@ -220,7 +224,7 @@ def _withheld(study: Study, findings: Sequence[Finding], there: set[tuple[str, i
 def _missing(study: Study, name: str, there: set[tuple[str, int]]) -> list[tuple[str, int]]:
     """Runs that some arm of a claim has and another lacks. Arms without pairs lack none where they share no seed."""
     arms = study.claims[name].named
-    seeds = {arm: {seed for arm_there, seed in there if arm_there == arm} for arm in arms}
+    seeds = {arm: {seed for arm_there, seed in there if arm_there == arm} for arm in arms}  # by arm
     if not study.paired and not set.intersection(*seeds.values()):
         return []
     every = sorted(set.union(*seeds.values()))
@@ -229,6 +233,8 @@ def _missing(study: Study, name: str, there: set[tuple[str, int]]) -> list[tuple
 
 def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None, metrics: Iterable[str]) -> pd.DataFrame:
     """One row per run, by (arm, seed)."""
+    # Refused in this order: columns, rows, arms, steps, seeds, one row a run. Each later check relies on those before
+    # it.
     absent = next((name for name in (arm, seed, step, *metrics) if name and name not in frame.columns), None)
     if absent is not None:
         columns = [str(column) for column in frame.columns]
@@ -247,6 +253,7 @@ def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None, metri
         # dropna=False: a run whose seed is blank must be refused below, and not vanish here.
         last = frame.groupby([arm, seed], observed=True, dropna=False)[step].transform("max")
         ordered = frame[frame[step].isna() | (frame[step] == last)]
+        # A run that ended early is not compared at its own last step: its value is of less training.
         short = ordered[ordered[step] != ordered[step].max()]
         if len(short):
             name, number, last = short.iloc[0][[arm, seed, step]]
@@ -285,7 +292,7 @@ def _numbers(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
 
 
 def _whole(seed: Any) -> int:
-    number = int(seed)
+    number = int(seed)  # 3.0 is seed 3, and 3.5 is none
     if not isinstance(seed, str) and number != seed:
         raise ValueError(seed)
     return number
@@ -315,6 +322,7 @@ def _study(
     from ablate.capabilities import require_supported
     from prereg.study.spec import study_from_document
 
+    # The smallest study that the judge takes: it trains nothing, so its command and configuration are there for form.
     by_arm: dict[str, list[int]] = {}
     for name, number in rows.index:
         by_arm.setdefault(name, []).append(int(number))
@@ -331,7 +339,7 @@ def _study(
         "variants": {name: {} if name == first else {"arm": name} for name in by_arm},
         "seeds": {name: sorted(numbers) for name, numbers in by_arm.items()} if unpaired else union,
         "hypotheses": hypotheses,
-        "decision": [{"verdict": "inconclusive"}],
+        "decision": [{"verdict": "inconclusive"}],  # findings alone are given, and no verdict
         "analysis": analysis,
     }
     try:

@@ -95,22 +95,28 @@ def study_of_script(
     """
     place = script.resolve()
     if not place.is_relative_to(home):
-        found, required = f"{script} is outside {home}", "a script below the folder that holds studies/"
+        fault, required = f"{script} is outside {home}", "a script below the folder that holds studies/"
         raise StudyFileError(
-            found, required=required, fix=f"ablate new {name} --script {script} --root {script.parent}"
+            fault, required=required, fix=f"ablate new {name} --script {script} --root {script.parent}"
         )
+    # What the text says: options, metrics that it records, and whether it reads its seed or configuration from
+    # ablate.
     path, shown = place.relative_to(home).as_posix(), _read(place, home)
     option, values = _arms(name, path, shown, arms)
     table = _table(place, home, shown, metrics)
-    others = [one for one in shown.options if one.required and one.dest not in (option.dest, *SEED_NAMES)]
+    # Options that the script requires need a value too; the seed is ablate's to give.
+    others = [
+        further for further in shown.options if further.required and further.dest not in (option.dest, *SEED_NAMES)
+    ]
     base: dict[str, JsonValue] = {option.dest: values[0]}
-    base |= {other.dest: other.choices[0] if other.choices else "FILL_IN" for other in others}
+    base |= {further.dest: further.choices[0] if further.choices else "FILL_IN" for further in others}
     seed = shown.option(*SEED_NAMES)
     words = ["{python}", path]
     words += [_word(option)] if "config" not in shown.reads else []
     words += map(_word, others)
     words += [f"{seed.name}={{seed}}"] if seed is not None and "seed" not in shown.reads else []
     words += [table.word] if table.word else []
+    # The template writes a comment at everything that is guessed here.
     return _template().render(
         name=name,
         path=path,
@@ -140,34 +146,36 @@ def _template() -> Template:
 
 def _read(script: Path, home: Path) -> Script:
     if script.suffix != ".py" or not script.is_file():
-        found = "no such file" if not script.exists() else "no Python script"
+        fault = "no such file" if not script.exists() else "no Python script"
         required, fix = "a file that ends in .py", "--template command, for a program in another language"
-        raise StudyFileError(found, required=required, fix=fix, where=Where(file=script))
+        raise StudyFileError(fault, required=required, fix=fix, where=Where(file=script))
     try:
         return read_script(script, (script.parent, home, home / "src"))
     except SyntaxError as error:
-        found = f"no Python that can be read: {error.msg}"
-        raise StudyFileError(found, required="a Python script", where=Where(file=script, line=error.lineno)) from None
+        fault = f"no Python that can be read: {error.msg}"
+        raise StudyFileError(fault, required="a Python script", where=Where(file=script, line=error.lineno)) from None
     except (OSError, ValueError, RecursionError) as error:
-        found = f"cannot be read: {error}"
-        raise StudyFileError(found, required="a Python script", where=Where(file=script)) from None
+        fault = f"cannot be read: {error}"
+        raise StudyFileError(fault, required="a Python script", where=Where(file=script)) from None
 
 
-def _arms(name: str, path: str, shown: Script, given: Sequence[str]) -> tuple[Option, list[JsonValue]]:
+def _arms(name: str, path: str, shown: Script, settings: Sequence[str]) -> tuple[Option, list[JsonValue]]:
     """The option in which arms differ, and its values, the script's first."""
     options = [option for option in shown.options if option.dest not in SEED_NAMES]
-    if given:
-        pairs = [text.partition("=") for text in given]
+    if settings:
+        pairs = [text.partition("=") for text in settings]
         names = {before.lstrip("-").replace("-", "_") for before, *_ in pairs}
         option = shown.option(*names) if len(names) == 1 else None
         if option is None or not all(equals for _, equals, _ in pairs):
             raise UnsupportedError(
-                f"--set {' --set '.join(given)}",
+                f"--set {' --set '.join(settings)}",
                 required=f"NAME=VALUE for each arm, of one option of {path}",
                 fix=nearest(sorted(names)[0], [option.dest for option in options]),
             )
         values = [_value(text, option) for _, _, text in pairs]
     else:
+        # No arm was named: the likeliest setting to ablate is a number, then a flag or a choice, that does not only
+        # say how long or where the script runs.
         likely = [option for option in options if not _KEEPING.fullmatch(option.dest)] or options
         numeric = [option for option in likely if option.kind == "number"]
         named = [option for option in likely if option.kind == "flag" or len(option.choices) > 1]
@@ -179,13 +187,14 @@ def _arms(name: str, path: str, shown: Script, given: Sequence[str]) -> tuple[Op
                 fix=f"ablate new {name} --template command, whose example takes its settings from ablate.config",
             )
         values = [_example(option)]
+    # The baseline runs the script as it is, so its value is the default.
     first: JsonValue = option.default if option.default is not None else next(iter(option.choices), None)
     if first is None:
         first = 1 if option.kind == "number" else "FILL_IN"
     values = [value for value in dict.fromkeys(values) if value != first]
     if not values:
-        found, required = f"--set {' --set '.join(given)} is what {path} does by itself", "a value that differs"
-        raise UnsupportedError(found, required=required, fix=f"--set {option.dest}={json.dumps(_example(option))}")
+        fault, required = f"--set {' --set '.join(settings)} is what {path} does by itself", "a value that differs"
+        raise UnsupportedError(fault, required=required, fix=f"--set {option.dest}={json.dumps(_example(option))}")
     return option, [first, *values]
 
 
@@ -205,7 +214,7 @@ def _example(option: Option) -> JsonValue:
     if option.choices:
         return next(value for value in option.choices if value != default)
     if isinstance(default, (int, float)) and default:
-        return 2 * default
+        return 2 * default  # a change that is likely to show
     return 0.1 if isinstance(default, float) else 2 if default is None else 1
 
 
@@ -222,26 +231,31 @@ def _word(option: Option) -> str:
     return f"{{{option.name} if {option.dest}}}" if option.kind == "flag" else f"{option.name}={{{option.dest}}}"
 
 
-def _table(place: Path, home: Path, shown: Script, given: Path | None) -> _Table:
+def _table(place: Path, home: Path, shown: Script, metrics: Path | None) -> _Table:
     """The metrics of a script: what it logs, or a table that it writes, or the one that is given."""
-    if (shown.logged or shown.logs_others) and given is None and not shown.headers:
+    if (shown.logged or shown.logs_others) and metrics is None and not shown.headers:
+        # `log` takes the study's own names.
         logged = tuple(replace(_column(name, ()), metric=name) for name in shown.logged)
         return _Table("metrics.jsonl", logged or _UNKNOWN, logged=True)
-    option = next((one for one in shown.options if PurePosixPath(str(one.default)).suffix in _TABLES), None)
-    folder = next((one for one in shown.options if _FOLDERS.fullmatch(one.dest) and one.kind == "text"), None)
+    option = next((each for each in shown.options if PurePosixPath(str(each.default)).suffix in _TABLES), None)
+    folder = next((each for each in shown.options if _FOLDERS.fullmatch(each.dest) and each.kind == "text"), None)
+    # In this order: the file that was named; a file that is the default of an option; one that the text opens; a
+    # guess.
     tables = [str(option.default)] if option is not None else [*shown.tables]
-    file = given.name if given is not None else next(iter(tables), "metrics.csv")
+    file = metrics.name if metrics is not None else next(iter(tables), "metrics.csv")
     if option is not None or folder is not None or not is_inside(file):
         file = PurePosixPath(file).name
     word = ""
     if option is not None:
+        # Each run writes into a folder of its own: two runs that wrote into one file would mix their rows.
         word = f"{option.name}={{run_dir}}/{file}"
     elif folder is not None:
         word = f"{folder.name}={{run_dir}}"
-    there = [given] if given is not None else [near / file for near in (place.parent, home, Path())]
+    # Next to the script, in the root, here.
+    there = [metrics] if metrics is not None else [near / file for near in (place.parent, home, Path())]
     path = next((path for path in there if path.is_file()), None)
-    if path is None and given is not None:
-        raise StudyFileError("no such file", required="a table that the script wrote", where=Where(file=given))
+    if path is None and metrics is not None:
+        raise StudyFileError("no such file", required="a table that the script wrote", where=Where(file=metrics))
     names = next(iter(shown.headers), ()) if path is None else _columns_of(path)
     source = path.name if path is not None else "the script's text" if names else ""
     return _Table(file, tuple(_column(name, names) for name in names) or _UNKNOWN, source, word)
@@ -252,7 +266,7 @@ def _columns_of(path: Path) -> Sequence[str]:
     import csv
 
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
-        line = stream.readline(_FIRST_BYTES)
+        line = stream.readline(_FIRST_BYTES)  # no more than the header of a table that may be large
     try:
         names = next(csv.reader([line]), []) if path.suffix == ".csv" else list(json.loads(line))
     except (ValueError, TypeError, csv.Error):
@@ -305,6 +319,7 @@ def _yaml(value: JsonValue | dict[str, str]) -> str:
     """A value on one line of YAML, in quotes only where it must be."""
     if isinstance(value, dict):
         return f"{{{', '.join(f'{_yaml(name)}: {_yaml(inner)}' for name, inner in value.items())}}}"
+    # YAML 1.1 reads yes, no, on, off and y as booleans: such a value needs quotes.
     plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w/. -]*\w|[A-Za-z]", value)
     word = plain and str(value).lower() not in ("true", "false", "yes", "no", "on", "off", "null", "n", "y")
     return str(value) if word else _json(value)

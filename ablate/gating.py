@@ -100,6 +100,7 @@ def gate(
     """
     context = workspace.open(study)
     placed(context, lambda: require_gate(context.study))
+    # What is compared: full hashes, and whether base and head start the same files at all.
     repository, sides = _sides(context, {BASE: base, HEAD: head})
     n_files, same = _compared_files(context, repository, sides)
     before = _registered(context, sides)
@@ -113,12 +114,14 @@ def gate(
     )
     if same:
         return gated
+    # A study of its own for these two commits, with its own file and registration. What was compared before is
+    # resumed.
     name, document, is_new = _planned(context, sides, before, again)
     # As the user wrote the path of the gate's study, which lies next to it.
     path, place = context.path.with_name(f"{name}.yaml"), context.root.study(name)
     path = path if path.resolve() == place.resolve() else place
     _write(context, path, document, is_new)
-    gated = replace(gated, path=path, earlier=tuple(other for other in before if other != name))
+    gated = replace(gated, path=path, earlier=tuple(compared for compared in before if compared != name))
     workspace = replace(workspace, root=context.root.path)
     try:
         return _carried_out(gated, workspace, options, accept_underpowered)
@@ -145,8 +148,8 @@ def _sides(context: StudyContext, names: dict[str, str | None]) -> tuple[Reposit
 
     repository = repository_of(context.root, context.study)
     sides = {}
-    for arm, given in names.items():
-        name = given or context.study.commits[arm]
+    for arm, chosen in names.items():
+        name = chosen or context.study.commits[arm]
         if name == WORKTREE:
             commit: str | None = commit_worktree(repository, LaidOut.of(context.study).counts)
         else:
@@ -164,6 +167,7 @@ def _compared_files(context: StudyContext, repository: Repository, sides: dict[s
 
     laid_out = LaidOut.of(context.study)
     pins = {arm: pin_commit(repository, commit.hash, laid_out) for arm, commit in sides.items()}
+    # Both what is started and with which settings.
     runs = {sha256_of({"files": pins[arm].sha256, "config": context.study.arms[arm].config}) for arm in (BASE, HEAD)}
     return len(pins[HEAD].files), len(runs) == 1
 
@@ -194,9 +198,11 @@ def _planned(
 
     source, (base, head) = context.study.study, (sides[BASE].hash, sides[HEAD].hash)
     document = parse_yaml(context.loaded.source_bytes, {})
+    # The name counts the attempts: source, both hashes, and the number of the attempt.
     own = [name for name in before if (attempt_of(name, base, head) or ("", 0))[0] == source]
     attempt = len(own) + (again is not None or not own)
     name = name_of(source, base, head, attempt)
+    # Without --again the last attempt is meant, or the first one that there will be.
     if again is None:
         return name, comparison(document, base, head, attempt=attempt), not own
     fix = f"ablate gate {context.path} --base {sides[BASE].name} --head {sides[HEAD].name}"
@@ -280,6 +286,7 @@ def _carried_out(
     if any(isinstance(entry, LookedEntry) and entry.final for entry in context.entries):
         return _answered(context, replace(gated, decided=decide(gated.path, workspace=workspace)))
     while True:
+        # One look a round: a sequential study goes on while its looks say "continue".
         ran = run(gated.path, options or RunOptions(), workspace=workspace, accept_underpowered=accept_underpowered)
         if not ran.summary.complete:
             return replace(gated, ran=ran, answer="unfinished")

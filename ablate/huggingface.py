@@ -39,7 +39,7 @@ class AblateCallback(TrainerCallback):
                 "the Trainer records a loss that is not finite as another number: a run that diverged would pass for "
                 "one that did not; try: TrainingArguments(..., logging_nan_inf_filter=False)"
             )
-        self._resumed_at = state.global_step or None
+        self._resumed_at = state.global_step or None  # 0 in a first attempt
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
         """The Trainer logs the training loss every `logging_steps`, and each evaluation when it has been made."""
@@ -74,13 +74,13 @@ def last_checkpoint(folder: str | Path) -> str | None:
     if int(os.environ.get("ABLATE_ATTEMPT", "1")) == 1 or not Path(folder).is_dir():
         return None
     # The state of the Trainer is the last file of a checkpoint: without it the save was cut off.
-    whole = [path.parent for path in Path(folder).glob("checkpoint-*/trainer_state.json") if _has_steps_left(path)]
-    return max((str(path) for path in whole), key=lambda name: int(name.rpartition("-")[2]), default=None)
+    complete = [path.parent for path in Path(folder).glob("checkpoint-*/trainer_state.json") if _has_steps_left(path)]
+    return max((str(path) for path in complete), key=lambda name: int(name.rpartition("-")[2]), default=None)
 
 
 def _has_steps_left(state: Path) -> bool:
     try:
-        found = json.loads(state.read_text(encoding="utf-8"))
-        return bool(found["global_step"] < found["max_steps"])
+        progress = json.loads(state.read_text(encoding="utf-8"))
+        return bool(progress["global_step"] < progress["max_steps"])
     except (ValueError, KeyError, TypeError):
         return False  # cut off while it was written

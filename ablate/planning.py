@@ -63,6 +63,7 @@ def planned(context: StudyContext) -> PlannedRuns:
     for arm in study.arms:
         n_runs = study.pilot_runs.get(arm, 0) + len(study.seeds_of(arm))
         n_parameters, tokens = _size(context, arm) if study.trainer == "gpt" else (None, None)
+        # 2 N D forward, 4 N D backward.
         flops = None if n_parameters is None or tokens is None else 6 * n_parameters * tokens
         seconds_per_run = seconds.get(arm)
         hours = None if seconds_per_run is None else seconds_per_run * n_runs / 3600
@@ -122,4 +123,5 @@ def _vocabulary(context: StudyContext, arm: str) -> int:
         from ablate.data.reading import read_corpora
 
         return read_corpora(library, data).tokenizer.size
+    # Single characters: the alphabet of all sources.
     return len(frozenset[str]().union(*(library.extent(name).alphabet for name in data.sources)))

@@ -1,8 +1,10 @@
 """`ablate reproduce`: one sealed run made again, held against its record; and `bundle`, `verify`, `report` of a bundle.
 
-The sealed record stays what it is: the run is made in a scratch folder, nothing in the project is written, and the
-ledger gets no entry, because nothing is decided, chosen or replaced. It reports differences, never values, so that
-doing it while a study is unfinished is no look at its outcome.
+What is proved: that the records are those that were sealed and give the verdict that was decided (`verify`, whose
+checks are in `ablate.verification`), and that training gives those values again (`reproduce`). To reproduce a run
+changes nothing: it is made in a scratch folder, nothing in the project is written, and the ledger gets no entry,
+because nothing is decided, chosen or replaced. It reports differences, never values, so that doing it while a study
+is unfinished is no look at its outcome.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablate.pins import require_pinned
+from ablate.pinning import require_pinned
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace, require_registered, with_evidence
 from prereg.errors import EvidenceError, RunError, SpecError, StudyFileError, Where, nearest
 from prereg.registry.disk import scratch
@@ -52,6 +54,7 @@ def reproduce(
         made = ablate.reproduce("studies/norm.yaml", "rmsnorm/1", steps=100)
         made.exact, made.largest_relative
     """
+    # Where data/runs holds no sealed run of the study, the record comes out of its committed evidence.
     with with_evidence(workspace.open(study)) as context:
         return _reproduce(context, run, steps=steps, within=within, keep=keep, onlooker=onlooker)
 
@@ -163,6 +166,7 @@ def recorded_run(
     from ablate.records.store import RunFolder
     from prereg.registry.plan import plan
 
+    # The plan is that of the registration, whatever the study's file says now.
     specs = {f"{spec.variant}/{spec.seed}": spec for spec in plan(registration)}
     if run not in specs:
         raise RunError(
@@ -180,7 +184,7 @@ def recorded_run(
             required="a run that has ended",
             fix=f"ablate run {context.path}   (or ablate import, where it was made elsewhere)",
         )
-    faults = folder.faults(record)
+    faults = folder.faults(record)  # hashes of its tables and weights, derived again
     if faults:
         raise EvidenceError(faults[0], required="the record that was sealed", fix=f"ablate verify {context.path}")
     return spec, record
@@ -240,9 +244,10 @@ def bundle(
 
     with with_evidence(workspace.open(study)) as context:
         registration = require_registered(context)
+        # The evidence of a decided study has one place, in git; any other bundle lies where the user wants it.
         target = out or Path(f"{context.study.study}{SUFFIX}")
         if evidence:
-            target = _place_of_evidence(context, registration, given=out is not None or weights)
+            target = _place_of_evidence(context, registration, chosen=out is not None or weights)
         return write_bundle(
             context.root,
             registration,
@@ -254,12 +259,12 @@ def bundle(
         )
 
 
-def _place_of_evidence(context: StudyContext, registration: Registration, *, given: bool) -> Path:
+def _place_of_evidence(context: StudyContext, registration: Registration, *, chosen: bool) -> Path:
     """Where the committed evidence lies, of a decided study of which every sealed run is here."""
     from prereg.registry.plan import sealed_places
 
     mine = context.entries
-    if given:
+    if chosen:
         raise SpecError(
             "--evidence with --out or --weights",
             required="one or the other: what is committed has its place, and holds no weights",
@@ -271,6 +276,7 @@ def _place_of_evidence(context: StudyContext, registration: Registration, *, giv
             required="a decision whose evidence is to be kept",
             fix=f"ablate decide {context.path}",
         )
+    # Every run that any registration of the study sealed: what was decided before an amendment is evidence too.
     sealed = [place for runs in sealed_places(context.root, mine).values() for place in runs]
     if absent := [context.root.relative(place) for place in sealed if not place.exists()]:
         raise EvidenceError(
@@ -289,7 +295,11 @@ def verify(
     roots: Path | None = None,
 ) -> Verification:
     """Check a study, a bundle, or without a target every study of a repository. A bundle is checked with nothing but
-    itself, and whom the reader believes; its reports are written again."""
+    itself, and whom the reader believes; its reports are written again.
+
+    >>> ablate.verify(Path("studies/own.yaml")).intact
+    True
+    """
     from ablate.verification.verify import verify_target as check
 
     return check(target, workspace.root, reports_of=_reports_again, signers=signers, roots=roots)
@@ -306,14 +316,16 @@ def report_bundle(path: Path, out: Path | None = None) -> tuple[Verification, tu
 
     written: dict[str, bytes] = {}
 
+    # `check` calls this with the decision that it has judged again, so what is kept is what was checked.
     def keep(*decided: Any) -> dict[str, bytes]:
         written.update(_reports_again(*decided))
         return written
 
-    found = check(path, reports_of=keep)
-    _require_decided(path, found, decided=bool(written))
-    assert found.bundle is not None, path
-    folder = out or resolved(path).parent / f"{found.bundle.study}.report"
+    checked = check(path, reports_of=keep)
+    _require_decided(path, checked, decided=bool(written))
+    assert checked.bundle is not None, path
+    folder = out or resolved(path).parent / f"{checked.bundle.study}.report"
+    # All pages are compared before the first is written.
     for name, data in written.items():
         page = folder / name
         if page.exists() and not (page.is_file() and page.read_bytes() == data):
@@ -326,7 +338,7 @@ def report_bundle(path: Path, out: Path | None = None) -> tuple[Verification, tu
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in written.items():
         write_whole(folder / name, data)
-    return found, tuple(folder / name for name in written)
+    return checked, tuple(folder / name for name in written)
 
 
 def results_of_bundle(path: Path) -> Decided:
@@ -336,27 +348,27 @@ def results_of_bundle(path: Path) -> Decided:
     from ablate.verification.verify import verify_target as check
     from prereg.documents.published import load_published
 
-    found: list[Decided] = []
+    decisions: list[Decided] = []
 
     def keep(
         root: Root, registration: Registration, entry: Entry, decision: Decision, evidence: Evidence
     ) -> dict[str, bytes]:
         text = report_context(registration, entry, decision, evidence, load_published(root, registration.study))
-        found.append(Decided(decision, registration, entry.sha256, context=text, evidence_path=path))
+        decisions.append(Decided(decision, registration, entry.sha256, context=text, evidence_path=path))
         return _reports_again(root, registration, entry, decision, evidence)
 
-    _require_decided(path, check(path, reports_of=keep), decided=bool(found))
-    return found[0]
+    _require_decided(path, check(path, reports_of=keep), decided=bool(decisions))
+    return decisions[0]
 
 
-def _require_decided(path: Path, found: Verification, *, decided: bool) -> None:
+def _require_decided(path: Path, checked: Verification, *, decided: bool) -> None:
     """Raise `EvidenceError` where a bundle has a fault or no decision."""
-    if fault := next((fault for item in found.items for fault in item.faults), ""):
+    if fault := next((fault for item in checked.items for fault in item.faults), ""):
         raise EvidenceError(
             f"the bundle is not sound: {fault}", required="a bundle that verifies", fix=f"ablate verify {path}"
         )
     if not decided:
-        why = "; ".join(item.unchecked for item in found.items if item.what == "verdict judged again")
+        why = "; ".join(item.unchecked for item in checked.items if item.what == "verdict judged again")
         raise EvidenceError(
             f"there is no decision to report: {why or 'the study has not been decided'}",
             required="a bundle of a decided study",

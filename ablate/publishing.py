@@ -35,17 +35,20 @@ def write_paper(folder: str | Path, *, workspace: Workspace = HERE) -> tuple[Pat
     from ablate.reporting.latex.article import PROSE, PaperSource, article, file_of
     from prereg.registry.disk import write_whole
 
+    # Plan, prose, works, then the studies: what is quick to check is refused first.
     place = Path(folder)
     plan, lines = _plan(place / PLAN)
     prose = _prose(place, {name: place / file_of(name) for name in PROSE})
     works = _works(place / WORKS)
     source = PaperSource(plan, prose, _decided(plan, place / PLAN, workspace), works)
     try:
+        # An error of the article names a file of the folder, or a field of the plan: here it gets the line of it.
         made = article(source)
     except StudyError as error:
         raise error.at(
             file=place / (error.where.file or PLAN), line=error.where.line or line_of(error.where.field, lines)
         ) from None
+    # Everything is made before anything is written.
     files = {name: text.encode() for name, text in made.texts.items()}
     files |= {f"figures/{drawing.stem}.pdf": draw_panel(drawing.panel, "pdf") for drawing in made.drawings}
     (place / "figures").mkdir(exist_ok=True)
@@ -65,12 +68,12 @@ def _plan(path: Path) -> tuple[PaperPlan, Lines]:
             fix="ablate paper FOLDER",
             where=Where(file=path),
         )
-    lines: Lines = {}
+    lines: Lines = {}  # filled by parse_yaml: field -> line
     try:
         plan = read_model(PaperPlan, parse_yaml(path.read_bytes(), lines, first="title: TITLE"), form="a paper")
         if not plan.studies or len(set(plan.studies)) < len(plan.studies):
-            found = "no study" if not plan.studies else "a study twice"
-            raise SpecError(found, required="each study once", where=Where(field=("studies",)))
+            fault = "no study" if not plan.studies else "a study twice"
+            raise SpecError(fault, required="each study once", where=Where(field=("studies",)))
     except StudyError as error:
         raise error.at(file=path, line=error.where.line or line_of(error.where.field, lines)) from None
     return plan, lines
@@ -105,6 +108,7 @@ def _decided(plan: PaperPlan, path: Path, workspace: Workspace) -> dict[str, Rep
         study = workspace.project.study(name)
         try:
             faults[name], context = "", results(study, workspace=workspace).context
+            # Both: `results` judges what is on disk again, `verify` checks that it is what was sealed and signed.
             verification = verify(study, workspace=workspace)
         except StudyError as error:
             faults[name] = error.found

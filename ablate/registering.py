@@ -1,4 +1,8 @@
-"""`ablate register`, `amend`, `design`: pins, design, what would stop it; written by `prereg/registry/register.py`."""
+"""`ablate register`, `amend`, `design`: pins, design, what would stop it; written by `prereg/registry/register.py`.
+
+`prereg.registering` does the same for other tools, without a design or corpora; `ablate.cli.registering` has the
+commands.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ablate.checking import check
-from ablate.pins import Pinned, pin
+from ablate.pinning import Pinned, pin
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace, load, placed, require_registered
 from prereg.errors import RegistrationError, StudyFileError, UndecidableDesignError, Where
 from prereg.registry.disk import write_whole
@@ -41,9 +45,9 @@ def design(study: StudySource, *, workspace: Workspace = HERE, pilot: str | None
     from ablate.capabilities import require_supported
     from ablate.judge.design.characteristics import simulate_design as simulate
 
-    given = load(study)
-    require_supported(given)
-    return ShownDesign.of(simulate(given))
+    in_memory = load(study)
+    require_supported(in_memory)
+    return ShownDesign.of(simulate(in_memory))
 
 
 def characterise(context: StudyContext, *, pilot: str | None = None) -> Design:
@@ -54,6 +58,7 @@ def characterise(context: StudyContext, *, pilot: str | None = None) -> Design:
 
     if pilot is None:
         return simulate(context.study)
+    # A pilot lies in the root of its study.
     pilot_context = replace(context.workspace, root=context.root.path).open(Path(pilot))
     earlier = require_registered(pilot_context)
     evidence = gather(pilot_context.root, earlier)
@@ -65,6 +70,8 @@ def accepted(context: StudyContext, characteristics: Design, reason: str | None)
     from ablate.judge.design.refusal import obstacle
     from prereg.registry.ledger_entry import Override
 
+    # Of a decidable design there is nothing to accept, and a reason for it would read like one; of an undecidable one
+    # the reason is required.
     refusal = obstacle(characteristics)
     if refusal is None and reason is None:
         return None
@@ -99,6 +106,7 @@ class Prepared:
         from prereg.documents.page import keep_page
 
         context = self.context
+        # Before the lock: git must not collect a commit that a registration names.
         self.pinned.keep_commits(context.root, context.study.study)
         written = promise(
             context.root,
@@ -109,6 +117,7 @@ class Prepared:
             at=context.now(),
             override=self.override,
         )
+        # After it: tokenizers and the page can be made again, and a registration is valid without them.
         self.pinned.keep(context.root)
         keep_page(context.root, context.study.study)
         return written
@@ -116,6 +125,7 @@ class Prepared:
 
 def prepare(context: StudyContext, *, accept_underpowered: str | None = None, pilot: str | None = None) -> Prepared:
     """What would stop a registration is found here: bytes that are not there, and a design that cannot decide."""
+    # Bytes first, which takes seconds; the simulation of the design takes up to minutes.
     pinned = pin(context)
     characteristics = characterise(context, pilot=pilot)
     return Prepared(context, pinned, characteristics, accepted(context, characteristics, accept_underpowered))
@@ -151,7 +161,7 @@ def register_once(context: StudyContext, prepared: Callable[[], Prepared]) -> tu
     if registered is None:
         return prepared().write(promise.register_study)
     require_unchanged(registered, context.loaded)
-    promise.complete(context.root, context.study.study)
+    promise.complete(context.root, context.study.study)  # moves a lock that a crash left next to its place
     keep_page(context.root, context.study.study)
     return registered, None
 
@@ -193,6 +203,8 @@ def preview_amendment(study: StudySource, *, workspace: Workspace = HERE) -> Ame
 
     context = check(study, workspace)
     name = context.study.study
+    # The entry without what only the ledger can give it (hashes of registration and lock, time): those fields stay
+    # empty.
     registered = context.load_registration()
     if registered is None:
         fix = f"ablate register {context.path}"
@@ -236,7 +248,12 @@ class RegistrationDocument:
 def export(
     study: StudySource, *, form: FormName, workspace: Workspace = HERE, as_json: bool = False
 ) -> RegistrationDocument:
-    """Describe a registration, or an unregistered study as a draft. A study that changed since is refused."""
+    """Describe a registration, or an unregistered study as a draft. A study that changed since is refused.
+
+    >>> document = ablate.export("studies/own.yaml", form="osf")
+    >>> document.draft, document.blanks[:1]
+    (False, ('Foreknowledge of the data',))
+    """
     from prereg.documents.forms import osf
     from prereg.documents.page import markdown, sections
     from prereg.documents.sentences import macro

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ablate.checking import check
 from ablate.notebook.results import Ran
-from ablate.pins import require_pinned
+from ablate.pinning import require_pinned
 from ablate.registering import Prepared, prepare, register_once
 from ablate.runner.options import RunOptions
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace, require_registered
@@ -96,7 +96,7 @@ def _require_options(context: StudyContext, options: RunOptions, planned: Study)
 
     require_devices(context.study, options)
     _require_launcher(context, options)
-    planned_runs(planned, options.only)
+    planned_runs(planned, options.only)  # raises for a run that is not planned
     if options.next_look and context.study.stopping == "fixed":
         raise RunError(
             f"'{context.study.study}' has a fixed number of seeds, and so no next look",
@@ -113,6 +113,7 @@ def _require_options(context: StudyContext, options: RunOptions, planned: Study)
 
 def _require_launcher(context: StudyContext, options: RunOptions) -> None:
     """Refuse options of a launcher that is another one, or is not here."""
+    # A flag -> its value, and the launchers that take it.
     launchers_by_flag: dict[str, tuple[object, tuple[str, ...]]] = {
         "--slurm": (options.slurm, ("slurm",)),
         "--tasks": (options.tasks, ("slurm", "ray")),
@@ -127,7 +128,7 @@ def _require_launcher(context: StudyContext, options: RunOptions) -> None:
         wrong = [f"--on {options.on}"]
     if wrong:
         raise RunError(wrong[0], required="--on local, slurm or ray", fix=f"ablate run {context.path} --on slurm")
-    if options.slots == 0:
+    if options.slots == 0:  # nothing is launched
         return
     if options.on == "slurm":
         from ablate.runner.local import slurm_settings
@@ -155,7 +156,7 @@ def freeze_choice(context: StudyContext, registration: Registration, note: Calla
 
     newest = context.load_registration()
     assert newest is not None and newest.study.tune is not None, study.study
-    if newest.study.tune.chosen:
+    if newest.study.tune.chosen:  # by another call, since `registration` was read
         return newest
     evidence = gather(context.root, registration)
     if evidence.withheld:
@@ -227,6 +228,7 @@ def runs_left(
     seeds = {seed for _, seed in registration.study.cells} if look is None else registration.study.seeds[: look.n_seeds]
     ended = ("done", "diverged")
     sealed = {f"{arm}/{seed}": record for (arm, seed), record in records.items() if record.status in ended}
+    # Within the look, and not sealed.
     return tuple(name for name in names if name not in sealed and int(name.rpartition("/")[2]) in seeds), sealed
 
 
@@ -244,6 +246,7 @@ def plan_commands(
     from ablate.runner.local import hand_out, study_lock
     from ablate.runner.machine import choose_machine, records_of
 
+    # As `run` does, up to the point where runs would be made: they are put on record and printed instead.
     context = check(study, workspace)
     registration = require_registered(context, fix=f"ablate register {context.path}")
     require_pinned(context, registration)
@@ -311,6 +314,7 @@ def import_runs(
             required="where the runs come from, in words; it goes into ledger and report",
             fix='--note "eight nodes of the cluster, made by ablate run from the same lock"',
         )
+    # Of the first registration of the lineage: a run made under an earlier one was not made before the promise.
     registered_at = next(
         entry.at
         for entry in context.entries
@@ -393,6 +397,8 @@ def write_manifest(
     context = workspace.open(study)
     registration = require_registered(context, fix=f"ablate register {context.path}, then import again")
     place = source.parent / "manifest.json"
+    # Of the rows alone: which runs there are. When they were made nobody can read from them, so the times are left
+    # empty.
     rows = planned_rows(source, Terms(registration, "", context.now(), False, (), layout or LONG))
     made = tuple(Made(variant=arm, seed=seed, started_at="", ended_at="") for arm, seed in rows)
     manifest = ImportManifest(registration=registration.sha256, runs=made).model_dump_json(indent=2)

@@ -108,7 +108,7 @@ def status(study: StudySource, *, workspace: Workspace = HERE) -> StudyHealth:
         current = context.study
         waiting = tuple(_waiting(arm, seed, _steps(context, arm)) for arm, seed in current.cells)
         return StudyHealth(study=current.study, title=current.title, runs=waiting)
-    registered = registration.study
+    registered = registration.study  # as registered: the file may say something else by now
     folder = context.root.runs(registered.study, registration.runs_sha256)
     # A run that has no folder has not begun: of a thousand planned runs only those with one are opened.
     begun = _begun_runs(folder, registered.trained)
@@ -138,7 +138,7 @@ def status(study: StudySource, *, workspace: Workspace = HERE) -> StudyHealth:
         unchanged=not differing_fields(registered, context.study),
         active=is_locked(folder.parent / ".lock") or any(run.state == "running" for run in runs),
         job=job,
-        queued=queue(job),
+        queued=queue(job),  # asks squeue, which may take its time
         decided=None if decision is None else decision.verdict or decision.status,
         with_deviations=decision is not None and decision.status == "decided_with_deviations",
         overruled=decision is not None and any(look.index > decision.index for look in recorded_afterwards(entries)),
@@ -187,6 +187,7 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
         left, records = runs_left(context, registration, left)
     slots = options.slots or slots_of(study, choose_machine(study, records.values(), options), records.values())
     walls = [record.wall_s for record in records.values() if record.wall_s]
+    # Measured where a run was sealed here, assumed where none was; the label says which.
     each = sum(walls) / len(walls) if walls else study.assume.seconds_per_run
     timed = f"mean of {len(walls)} sealed runs" if walls else "assume.seconds_per_run" if each else "unknown"
     sizes = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ablate.checking import check
-from ablate.pins import require_pinned
+from ablate.pinning import require_pinned
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace, require_registered
 from prereg.errors import RunError
 
@@ -76,6 +76,8 @@ def train(
     records = records_of(context.root, registration)
     machine = choose_machine(context.study, records.values(), RunOptions(device=device))
     folder = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
+    # Looked at without the lock, so that a sealed run is no wait; and again with it, as another process may have
+    # sealed it.
     if (sealed := _made_before(run, folder)) is not None:
         return sealed
     with held(folder) as lock, name_holder(lock):

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from ablate.checking import check
-from ablate.pins import pin
+from ablate.pinning import pin
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def try_out(
     if context.study.trainer == "gpt" and not whole_runs:
         steps = min(STEPS, *(context.study.training(arm).budget.steps for arm in context.study.arms))
         replaced = (*replaced, f"budget.steps={steps}")
+    # For the workers of the trial, which read a trained tokenizer by its hash.
     pinned.keep(context.root)
     maker = TrialMaker(
         _provisional(context, pinned.pins),
@@ -90,13 +91,13 @@ def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict
     noise = []
     raw = (claim.metric for name, claim in study.claims.items() if study.hypotheses[name].scale == "raw")
     for metric in dict.fromkeys(raw):
-        table = np.array([[_final(rows[arm, seed], metric) for arm in arms] for seed in seeds])
+        table = np.array([[_final(rows[arm, seed], metric) for arm in arms] for seed in seeds])  # (seeds, arms)
         if all(map(isfinite, table.flat)) and (spread := spread_over_seeds(table, paired=study.paired)) is not None:
             spreads[metric] = spread
             noise.append(better[metric] * (table - table.mean(axis=0)).ravel())
     if len(noise) < 2 or len(seeds) < FEWEST_FOR_CORRELATION:
         return spreads, None
-    pairs = np.corrcoef(noise)[np.triu_indices(len(noise), 1)]
+    pairs = np.corrcoef(noise)[np.triu_indices(len(noise), 1)]  # each pair of metrics once: above the diagonal
     return spreads, float(np.clip(pairs.mean(), 0.0, 1.0))
 
 
@@ -109,6 +110,8 @@ def spread_over_seeds(table: Floats, *, paired: bool) -> TrialSpread | None:
     rest, total = variances(table)
     if total <= 0.0:
         return None
+    # To plan with the estimate itself would be too hopeful in half of all trials: the upper end of a range is taken,
+    # see `assumptions.cautious`.
     sd, correlation = cautious(rest, total, n_seeds, n_arms, paired=paired)
     low, _ = sd_range(total, n_seeds - 1 if paired else (n_seeds - 1) * n_arms)
     return TrialSpread(sd=sd, estimate=total**0.5, low=low, correlation=correlation)
@@ -124,7 +127,7 @@ def _provisional(context: StudyContext, pins: Pins) -> Registration:
     from prereg.metrics.user_code import pin_checks
     from prereg.registry.registration import Registration
 
-    nothing = "0" * 64
+    nothing = "0" * 64  # no hash: what is made from it can be taken for no registered run
     return Registration(
         study=context.study,
         sha256=nothing,

@@ -77,13 +77,14 @@ class Workspace:
 
         in_memory = None if isinstance(study, (str, Path)) else load(study)
         path = Path(study) if isinstance(study, (str, Path)) else _file_of(load(study), self.root)
-        if path.suffix not in (".yaml", ".yml") and not path.exists():
+        if path.suffix not in (".yaml", ".yml") and not path.exists():  # ablate run norm
             path = Path(self.root or "") / "studies" / f"{path.name}.yaml"
         as_written, root = load_study(path, self.root), Root.find(path, self.root)
         try:
             registration = load_registration(root, as_written.study.study)
         except StudyError:
             registration = None  # whatever needs the registration says what is wrong with it
+        # What was registered is read with the fields that the registration resolved, fresh seeds among them.
         loaded = as_written if registration is None else as_registered(registration, as_written)
         context = StudyContext(self, path, root, loaded)
         if in_memory is not None and in_memory not in (as_written.study, context.study):
@@ -211,6 +212,7 @@ def with_evidence(context: StudyContext) -> Iterator[StudyContext]:
     study = context.study.study
     with committed_evidence(context.root, study, context.ledger.readable()) as evidence:
         runs = context.root.all_runs(study)
+        # Damaged evidence is no fault as long as it is not read: runs in data/runs come first.
         if evidence.item is not None and evidence.item.faults and not any(runs.glob("*/*/*/run.json")):
             raise EvidenceError(
                 evidence.item.faults[0],

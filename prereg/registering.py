@@ -2,7 +2,7 @@
 
 The study's trainer is a command of that tool: the files of its code and data, and the commits of its arms, are hashed
 here. Corpora, tokenizers and tasks of the built-in trainer are measured by `ablate.registering`, which also simulates
-the design.
+the design. Lock and ledger entry are written by `prereg.registry.register` for both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Commands that register a study: register, amend, seal."""
+"""The commands `register`, `amend` and `seal`: what they show and sign. What may be registered is decided elsewhere.
+
+`ablate.registering` decides it, and `prereg.registry.register` writes lock and ledger.
+"""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class _Checked:
 
     def __init__(self, path: Path, workspace: Workspace) -> None:
         from ablate.checking import check, warnings_of
-        from ablate.pins import pin_code
+        from ablate.pinning import pin_code
         from ablate.workspace import published_beside
         from prereg.registry.registration import Pins
 

@@ -19,7 +19,7 @@ from ablate.data.corpora import Library
 from ablate.data.tokenizers import train_bpe
 from ablate.judge.audit.audit import audit
 from ablate.judge.audit.checks import AuditContext
-from ablate.pins import require_pinned
+from ablate.pinning import require_pinned
 from ablate.records.gather import gather
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 VERBS = (
     "workspace",
-    "pins",
+    "pinning",
     "capabilities",
     "checking",
     "from_script",

@@ -18,7 +18,7 @@ from ablate.data.corpora import Library
 from ablate.evaluation.harness.evaluate import evaluate_tasks
 from ablate.gpt.inputs import Inputs
 from ablate.gpt.trainer import Trainer
-from ablate.pins import pin
+from ablate.pinning import pin
 from ablate.records.store import RunFolder
 from ablate.runner.options import RunOptions
 from ablate.workspace import Workspace, require_registered

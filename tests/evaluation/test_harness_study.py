@@ -23,7 +23,7 @@ from ablate.gpt.inputs import Inputs
 from ablate.gpt.trainer import Trainer
 from ablate.judge.audit.audit import audit
 from ablate.judge.audit.checks import AuditContext
-from ablate.pins import pin, require_pinned
+from ablate.pinning import pin, require_pinned
 from ablate.records.gather import gather
 from ablate.records.rows import read_rows
 from ablate.records.run_record import RunRecord

@@ -1,4 +1,9 @@
-"""What the names in a study stand for, found and hashed: corpora, tokenizers, tasks, a user's own files and commits."""
+"""Pin what a study's names stand for, and require it later: corpora, tokenizers, tasks, a user's own files, commits.
+
+`pin` finds and hashes them for a registration; `require_pinned` refuses to train on anything else. How each kind is
+hashed is elsewhere: tasks in `ablate.evaluation.harness.pins`, commits in `prereg.commits.pins`, files in
+`prereg.study.command`.
+"""
 
 from __future__ import annotations
 
@@ -53,6 +58,8 @@ def pin_corpora(
     from prereg.registry.registration import CorpusPin, DataPins
     from prereg.study.validate import require_one_tokenizer
 
+    # One pin a corpus, one hash a tokenizer, over all arms; `plain` holds as long as one text is read character by
+    # character.
     corpora: dict[str, CorpusPin] = {}
     tokenizers: dict[str, str] = {}
     plain, baseline = True, context.study.training(context.study.baseline).data
@@ -72,6 +79,7 @@ def pin_corpora(
         if reading.tokenizer.byte_lengths() is None:
             placed(context, partial(require_no_bytes, context.study, arm))
     placed(context, lambda: require_one_tokenizer(context.study, tokenizers))
+    # The corpus of the baseline is the one that the lock names by itself; of a mixture, its first source.
     first = corpora[baseline.sources[0]]
     if plain and len(corpora) == 1:
         return first, None, ()
@@ -115,6 +123,8 @@ def pin(context: StudyContext, registered: DataPins | None = None) -> Pinned:
         from ablate.capabilities import require_gpt
 
         require_gpt()
+        # Read and not only hashed: a corpus too short for a window, or a tokenizer that cannot be trained, is refused
+        # before it is promised.
         readings = read_data(context, registered)
         corpus, data, trained = pin_corpora(context, readings)
         return Pinned(Pins(corpus=corpus, data=data, tasks=pin_tasks(context, readings)), trained)
@@ -159,6 +169,8 @@ def pin_code(context: StudyContext, *, keeps: bool = True) -> Pins:
     from prereg.registry.registration import Pins
     from prereg.study.command import pin_data, pin_scripts
 
+    # Arms that are commits pin their code by the commits; any other study by the files that `code:` and the command
+    # name.
     root, study = context.root, context.study
     registered = context.load_registration() if study.commits else None
     earlier = None if registered is None else registered.commits
@@ -176,6 +188,7 @@ def require_pinned(context: StudyContext, registration: Registration) -> None:
     Raises `CorpusError` or `RegistrationError` naming the first thing that is not.
     """
     now = pin(context, registration.data).pins
+    # Compared in the order in which a user would look for the cause: corpus, commits, tokenizers, tasks, files.
     if now.corpus is not None and now.corpus != registration.corpus:
         sha256 = registration.corpus.sha256 if registration.corpus else "none"
         raise CorpusError(
@@ -217,6 +230,7 @@ def require_pinned(context: StudyContext, registration: Registration) -> None:
 def _refuse_data(now: DataPins | None, registration: Registration) -> None:
     from prereg.study.training import TokenizerFile
 
+    # By name: which corpus or whose tokenizer, not only that something differs.
     was, here = registration.data, now
     for name, registered in (was.corpora if was else {}).items():
         if here is not None and here.corpora.get(name) != registered:
