@@ -105,16 +105,17 @@ def _usage_as_mistake(ctx: Any) -> Iterator[None]:
 def _mistake(error: Any, typed: tuple[str, ...]) -> SpecError:
     """What is wrong with a command line, and the same line with what it lacks."""
     verb = " ".join(_path(error.ctx))
+    # click's message is a sentence; here it goes on after "error:".
     message = error.format_message().rstrip(".")
-    found = message[:1].lower() + message[1:]
+    fault = message[:1].lower() + message[1:]
     parameter = getattr(error, "param", None)
     if parameter is None:
-        return SpecError(found, required=f"what {verb} --help lists", fix=_corrected(error, typed) or f"{verb} --help")
+        return SpecError(fault, required=f"what {verb} --help lists", fix=_corrected(error, typed) or f"{verb} --help")
     name = parameter.opts[0] if parameter.param_type_name == "option" else ""
     placeholder = (parameter.metavar or parameter.name or "").upper().strip("[]")
     required = f"{f'{name} {placeholder}'.strip()}: {parameter.help.rstrip('.')}"
     if type(error).__name__ != "MissingParameter":
-        return SpecError(found, required=required, fix=f"{verb} --help")
+        return SpecError(fault, required=required, fix=f"{verb} --help")
     # The placeholder is not quoted as typed words are: it is to be replaced.
     line = " ".join(filter(None, [shlex.join(["ablate", *typed]), name, placeholder]))
     return SpecError(f"{name or placeholder} is missing", required=required, fix=line)
@@ -129,9 +130,9 @@ def _corrected(error: Any, typed: tuple[str, ...]) -> str:
     """The line with the nearest command or option in place of one that does not exist; empty where none is near."""
     wrong, near = getattr(error, "option_name", ""), getattr(error, "possibilities", None) or ()
     if not wrong and (commands := getattr(error.ctx.command, "commands", None)):
-        wrong = typed[len(_path(error.ctx)) - 1]
+        wrong = typed[len(_path(error.ctx)) - 1]  # the word after the commands that exist
         near = get_close_matches(wrong, commands, n=1)
-    if wrong not in typed or not near:
+    if wrong not in typed or not near:  # click reports --opt of --opt=value, which was not typed so
         return ""
     at = typed.index(wrong)
     return shlex.join(["ablate", *typed[:at], near[0], *typed[at + 1 :]])
@@ -148,6 +149,7 @@ def _print_version(requested: bool) -> None:
 def _foreign() -> list[str]:
     """Distributions of other projects, by name and version, that install import names of this one."""
     projects = []
+    # By the names of folders: metadata of every installed package would have to be read otherwise.
     for folder in dict.fromkeys(sys.path):
         try:
             names = [entry.name for entry in Path(folder).iterdir()]
@@ -205,6 +207,7 @@ def _interrupt(_signal: int, _frame: object) -> None:
 
 def _first(error: BaseException) -> BaseException:
     """What began a chain of exceptions, or the ending of a command that has said how it was interrupted."""
+    # typer raises Exit while it handles a KeyboardInterrupt, so what happened first is at the end of the chain.
     while error.__context__ is not None and not isinstance(error, Interrupted):
         error = error.__context__
     return error
@@ -237,6 +240,8 @@ def _main() -> None:
         )
         print(f"{warning}, then install ablate-prereg again", file=sys.stderr)
     try:
+        # The first word is a command in most calls. Where it is an option, or no command, all are built, and typer
+        # says so.
         application(*sys.argv[1:2])()
     except StudyError as error:
         put_error(error)
@@ -261,7 +266,7 @@ def _main() -> None:
         elif error.name in ("torch", "tokenizers", "safetensors"):
             missing = missing_gpt(error.name)
         else:
-            _admit_bug()
+            _admit_bug()  # a package of our own dependencies: the installation is broken
         put_error(missing)
         sys.exit(Exit.MISTAKE)
     except Exception:

@@ -91,7 +91,7 @@ class Screen:
         """The console that text is drawn for."""
         from rich.console import Console
 
-        return Console(highlight=False, stderr=self.as_json)
+        return Console(highlight=False, stderr=self.as_json)  # standard output is JSON's then
 
     @cached_property
     def watcher(self) -> Watcher:
@@ -113,6 +113,8 @@ class Screen:
         """Text now: on standard output, or on standard error where that belongs to JSON."""
         if self.quiet:
             return
+        # Neighbours of one kind go to the terminal together: lines need none of what draws sections, whose import
+        # takes time.
         for kind, group in groupby(items, type):
             if issubclass(kind, str):
                 for text in group:
@@ -133,13 +135,14 @@ class Screen:
         for mistake in result.mistakes:
             put_error(mistake)
         if self.as_json:
+            # What is costly to work out is not, for text.
             facts = result.facts() if callable(result.facts) else result.facts
             if facts is not None:
                 text = json.dumps(_plain(facts), indent=None if result.in_one_line else 2, ensure_ascii=False)
                 print(json_visible(text, sys.stdout.encoding))
         elif not self.quiet:
             self.show(*result.text(), *([f"next:  {result.next}"] if result.next else []))
-        sys.stdout.flush()
+        sys.stdout.flush()  # before the exit, which a reader may be waiting for
 
 
 class Interrupted(typer.Exit):
@@ -195,7 +198,7 @@ class Command:
     def callback(self) -> Callable[..., None]:
         """The function that typer calls: its parameters, and the common options."""
         # typer reads a signature: the function's own, without what is given by us, with the common options at its end.
-        hints = get_type_hints(self.verb, include_extras=True)
+        hints = get_type_hints(self.verb, include_extras=True)  # annotations are strings in these modules
         own = inspect.signature(self.verb).parameters
         given_by_us = {name: hints[name] for name in own if hints[name] in (Workspace, Screen)}
         parameters = [
@@ -218,10 +221,12 @@ class Command:
                 screen.note(f"interrupted: {self.interrupted}")
                 raise Interrupted(Exit.INTERRUPTED) from None
             screen.give(result)
+            # Of several files with mistakes, the command's own ending counts first.
             if exit_code := result.exit or (Exit.MISTAKE if result.mistakes else Exit.OK):
                 raise typer.Exit(exit_code)
 
         call.__doc__, call.__name__ = self.verb.__doc__, self.name
+        # typer reads both of them.
         call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return call

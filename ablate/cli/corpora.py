@@ -37,6 +37,8 @@ def list_command(workspace: Workspace) -> Result:
         try:
             place = _place(library, manifest)
         except StudyError as error:
+            # The message of an absent corpus says where it was looked for, too much for a table; any other fault is
+            # shown as it is.
             place = "not here" if "is not here" in error.found else error.found
         rows.append((name, manifest.size_bytes, manifest.sha256, place, manifest.licence))
 
@@ -75,6 +77,7 @@ def add_command(
     """
     library = _library(workspace)
     if not file.is_dir():
+        # A text: its tokenizer is the study's affair, and what is said of ids here would be ignored.
         if not (vocabulary is None and stored is None and byte_lengths is None):
             raise CorpusError(
                 f"{file} is no folder, and --vocabulary, --stored and --byte-lengths are for folders of shards",
@@ -90,6 +93,7 @@ def add_command(
     from ablate.data.corpora import require_name
     from ablate.data.shards import take_in
 
+    # Shards: read and hashed where they lie. The name must be free before that, which may take minutes.
     require_name(name)
     if name in library.known or name == "toy":
         raise CorpusError(f"'{name}' is a text and takes no shards", required="another name")
@@ -102,7 +106,7 @@ def add_command(
     manifest = take_in(
         name, file, library.cache, vocabulary=vocabulary, stored=stored, byte_lengths=byte_lengths, licence=licence
     )
-    library.require_new(manifest, file)
+    library.require_new(manifest, file)  # the manifest last: by it the name is known
     library.keep(manifest)
     assert manifest.shards is not None, name
     count = f"{len(manifest.shards.files)} shards, {manifest.shards.tokens:,} tokens"
@@ -126,6 +130,7 @@ def show_command(workspace: Workspace, name: Annotated[str, typer.Argument(help=
 
     library = _library(workspace)
     manifest = library.manifest(name)
+    # Verified, and refused if it is not what it was, before anything is said of it.
     place = _place(library, manifest)
     repetition = repetition_in(library, name, "own" if manifest.own_validation else HELD_OUT)
 

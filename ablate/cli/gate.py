@@ -71,6 +71,8 @@ def gate_command(
     from ablate.gating import gate as compare
     from ablate.runner.options import RunOptions
 
+    # As far as it goes in one call: through all looks up to the one that decides. After an interruption the same
+    # command resumes.
     gated = compare(
         study,
         base=base,
@@ -90,6 +92,7 @@ def _shown(gated: Gated, summary: Path | None) -> Result:
         from ablate.reporting.markdown import part
         from prereg.registry.disk import write_whole
 
+        # Written whatever the answer: a job of CI shows the summary of a gate that failed.
         write_whole(summary, f"{part(gate_section(gated))}\n".encode())
 
     def text() -> Iterator[Shown]:
@@ -100,6 +103,7 @@ def _shown(gated: Gated, summary: Path | None) -> Result:
 
 def _ending(gated: Gated) -> Exit:
     ending = _ENDINGS[gated.answer]
+    # A pass with deviations is not 0.
     if gated.decided is not None and gated.decided.status == "decided_with_deviations" and ending == Exit.OK:
         return Exit.DEVIATIONS
     if gated.answer == "unfinished" and gated.ran is not None and gated.ran.summary.interrupted:

@@ -32,7 +32,7 @@ class Exit(IntEnum):
         ("a bug in ablate, with its traceback; of `reproduce`, the run differs from its seal"),
         "every command",
     )
-    DIFFERENT = BUG
+    DIFFERENT = BUG  # an alias: `reproduce` ends with 1 too
     MISTAKE = (
         2,
         ("bad input: a message says what was found, what is required and what to type next; of `try`, problems"),
@@ -77,6 +77,7 @@ class Exit(IntEnum):
     of: str
 
     def __new__(cls, code: int, meaning: str, of: str) -> Self:
+        # An int, so that `sys.exit` takes it; meaning and commands come along for the reference and for `--help`.
         exit_code = int.__new__(cls, code)
         exit_code._value_ = code
         exit_code.meaning, exit_code.of = meaning, of
@@ -139,7 +140,7 @@ def put_error(error: StudyError) -> None:
     """A mistake on standard error. On a terminal its words are broken at the terminal's width, but no path and, but for
     a list of names, nothing to type: what is copied from there must be whole. Elsewhere each part is one line."""
     text = f"error: {error.text()}"
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty():  # one line a part, for logs and tools
         print(text, file=sys.stderr)
         return
     try:

@@ -58,14 +58,14 @@ def verify_command(
     verification = check(study, workspace=workspace, signers=signers, roots=roots)
     return Result(
         verification,
-        lambda: verification_sections(verification, details=details),
+        lambda: verification_sections(verification, details=details),  # drawing costs imports: only for text
         next=next_step(verification),
         exit=_ending(verification),
     )
 
 
 def _ending(verification: Verification) -> Exit:
-    if not verification.intact or verification.inadmissible:
+    if not verification.intact or verification.inadmissible:  # what was changed outweighs what is judged differently
         return Exit.INADMISSIBLE
     return Exit.DIFFERENTLY if verification.judged_differently else Exit.OK
 
@@ -97,6 +97,7 @@ def bundle_command(
     """
     from ablate.proving import bundle as write
 
+    # What was written has been checked as a stranger would check it, by `verify` on the file alone.
     made = write(study, workspace=workspace, out=out, whole_ledger=whole_ledger, weights=weights, evidence=evidence)
 
     def text() -> Sequence[Shown]:
@@ -112,15 +113,15 @@ def report_of_bundle(path: Path, out: Path | None) -> Result:
     """Write the reports of a bundle, and say where they are and what the bundle's verdict was found to be."""
     from ablate.proving import report_bundle as write
 
-    found, pages = write(path, out)
-    contents = "" if found.bundle is None else found.bundle.contents_sha256
-    judged = "; ".join(item.note for item in found.items if item.what == "verdict judged again")
+    checked, pages = write(path, out)
+    contents = "" if checked.bundle is None else checked.bundle.contents_sha256
+    judged = "; ".join(item.note for item in checked.items if item.what == "verdict judged again")
     return Result(
-        {"wrote": pages, "contents": contents, "head": found.head},
+        {"wrote": pages, "contents": contents, "head": checked.head},
         lambda: [
             f"judged from the bundle alone, {path} (contents {contents[:8]}): {judged}",
             *(f"wrote {page}" for page in pages),
-            f"ledger head {found.head}",
+            f"ledger head {checked.head}",
         ],
     )
 
@@ -156,6 +157,7 @@ def reproduce_command(
     from ablate.proving import reproduce as make_again
 
     onlooker = None if screen.quiet else _teller(run)
+    # On standard error meanwhile, as it may take as long as the run did.
     comparison = make_again(study, run, steps=steps, within=within, keep=keep, workspace=workspace, onlooker=onlooker)
 
     def text() -> Sequence[Shown]:
@@ -171,7 +173,7 @@ def _teller(run: str) -> Callable[[Message], None]:
     """Progress on standard error: a line that is written over on a terminal, now and then a line elsewhere."""
     from ablate.runner.progress import doing
 
-    lines = [0.0]
+    lines = [0.0]  # when the last one was printed
 
     def tell(message: Message) -> None:
         live = sys.stderr.isatty()
@@ -181,6 +183,7 @@ def _teller(run: str) -> Callable[[Message], None]:
         lines[0] = now
         of = f" of {message.steps:,}" if message.steps else ""
         line = visible(f"{run}: " + (doing(message) or f"step {message.step:,}{of}, {message.steps_per_s:.1f} steps/s"))
+        # \r goes back to the first column, \x1b[K erases what a longer line left.
         print(f"\r{line}\x1b[K" if live else line, end="" if live else "\n", file=sys.stderr, flush=True)
 
     return tell
@@ -223,12 +226,14 @@ def ledger_command(
     if hypotheses:
         from ablate.judge.programme import count_programme
 
+        # Over every registered hypothesis, decided or not: a rate over a choice of them says nothing.
         programme = count_programme(
             workspace.project, level=level, now=workspace.clock(), abandoned_after_days=abandoned_after
         )
         ending = Exit.INADMISSIBLE if programme.faults else Exit.OK
         return Result(programme, lambda: [programme_section(programme)], exit=ending)
     project, name = _named(study, workspace)
+    # The entries up to the first fault: what comes after it is not shown as a fact.
     sound = Ledger(project.ledger).sound()
     if name is not None:
         _require_known(name, sound)
@@ -247,17 +252,17 @@ def _named(study: Path | None, workspace: Workspace) -> tuple[Root, str | None]:
     """The root, and the study's name if one is given; its file may be gone."""
     if study is None:
         return workspace.project, None
-    if study.name == str(study) and study.suffix != ".yaml":
+    if study.name == str(study) and study.suffix != ".yaml":  # a bare name, also of a study whose file is gone
         return workspace.project, study.name
     return Root.find(study, workspace.root), study.stem
 
 
 def _require_known(name: str, sound: Sound) -> None:
     """A study that the sound part of the ledger knows; with damage, it may stand in the rest."""
-    known = {entry.study for entry in sound.entries}
-    if name not in known and not sound.faults:
+    registered = {entry.study for entry in sound.entries}
+    if name not in registered and not sound.faults:
         raise StudyFileError(
             f"no entry of the ledger is about '{name}'",
             required="a study that was registered",
-            fix=nearest(name, known) or "ablate ledger",
+            fix=nearest(name, registered) or "ablate ledger",
         )

@@ -67,9 +67,11 @@ def import_command(
     from ablate.records.rows import TableLayout
 
     if template:
+        # --template and --manifest import nothing: they write what an import then needs.
         guessed = running.mapping_template(study, Path(source), workspace=workspace)
         return Result({"mapping": guessed}, lambda: [WholeText(guessed)])
     metrics: dict[str, str | None] = dict(map(_metric_column, columns or ()))
+    # Where the values are. Of a tracker and of run folders none of it is used.
     layout = TableLayout(arm=arm_column, seed=seed_column, step=step_column, at_step=at_step, metrics=metrics)
     if mapping is not None:
         layout = _mapped(mapping, layout)
@@ -97,13 +99,15 @@ def import_command(
         yield from (f"left there  {run}" for run in done.unfinished)
         yield f"ledger head {done.head}"
 
+    # A study whose runs are all here is decided; otherwise the rest is trained.
     return Result(done, text, next=f"ablate {'run' if done.missing else 'decide'} {study}")
 
 
-def _mapped(mapping: Path, given: TableLayout) -> TableLayout:
+def _mapped(mapping: Path, typed: TableLayout) -> TableLayout:
     from ablate.records.tables import LONG, read_mapping
 
-    if given != LONG:
+    if typed != LONG:
+        # LONG is what the options are by default: anything else was typed.
         raise EvidenceError(
             "--mapping and an option that names a column", required="one of them", fix=f"--mapping {mapping}"
         )
@@ -144,6 +148,7 @@ def judge_command(
     """
     from ablate.frame import LABEL, judge_frame
 
+    # Without a workspace: nothing of a project is read, and nothing is written.
     judged = judge_frame(
         file,
         claims,
@@ -160,6 +165,7 @@ def judge_command(
         "label": LABEL,
         "findings": [finding.model_dump(mode="json") for finding in judged.judged],
     }
+    # One is enough, as in a study whose rule needs every claim.
     inconclusive = any(finding.outcome == "inconclusive" for finding in judged.judged)
     return Result(facts, lambda: [str(judged)], exit=Exit.INCONCLUSIVE if inconclusive else Exit.OK)
 

@@ -51,12 +51,12 @@ def register_command(
     from ablate.verification.seal import attest, require_able
     from prereg.registry.git_files import lacks_union
 
-    require_able(sign)
+    require_able(sign)  # a key that cannot sign is found before anything is registered
     context = workspace.open(study)  # before: a registration writes out what the file leaves to a default
     merges = lacks_union(context.root)
     registration, entry = registering.register(study, workspace=workspace, pilot=pilot, accept_underpowered=accept)
     name, new = registration.study.study, entry is not None
-    planned = design_in_lock(registration)
+    planned = design_in_lock(registration)  # as it was registered, not simulated again
     warnings = warnings_of(context, planned) if new else ()
     sealing = attest(context, registration, sign=sign) if new or sign is not None else None
 
@@ -115,17 +115,18 @@ def amend_command(
     from ablate.reporting.summaries.study import amendment_section
     from prereg.registry.amendments import affected, amendments_of
 
+    # What the amendment would do is worked out first, and nothing is written for it.
     preview, changed = registering.preview_amendment(study, workspace=workspace), workspace.open(study).study
     if dry_run:
         return Result(preview, lambda: [amendment_section(changed, (), preview)])
     reach = affected(changed, [preview])
-    if not yes and (reach.hypotheses or reach.arms or reach.verdict):
+    if not yes and (reach.hypotheses or reach.arms or reach.verdict):  # only where it costs something
         screen.show(amendment_section(changed, (), preview))
         _confirm(screen, study)
     registration, entry = registering.amend(
         study, reason=reason, workspace=workspace, pilot=pilot, accept_underpowered=accept
     )
-    if entry.event == "reworded":
+    if entry.event == "reworded":  # title or question alone: the registration stays
         recorded = (f"recorded as entry {entry.index}", f"ledger head {entry.sha256}")
         return Result(entry, lambda: [amendment_section(registration.study, (), preview), *recorded])
 
@@ -168,6 +169,7 @@ def seal_command(
     """
     from ablate.verification.seal import seal as attest
 
+    # Without --sign and --timestamp the commit that holds the lock is recorded, if there is one.
     sealing = attest(study, workspace=workspace, sign=sign, timestamp=timestamp)
     return Result(sealing, lambda: _seals(sealing))
 

@@ -48,6 +48,7 @@ def report_command(
     """
     from ablate.verification.archive import is_bundle
 
+    # One thing at a time: a study in some forms, a bundle into a folder, or the index over all studies.
     if (study is None) is not every_study or (every_study and forms):
         raise SpecError(
             "--all with a study or with --as" if every_study else "no study to report",
@@ -69,6 +70,7 @@ def report_command(
         )
     from ablate.deciding import report as write
 
+    # The decision as it was taken. What is drawn is judged again, and must be that decision.
     written = write(study, workspace=workspace, forms=forms or ("html", "markdown"))
     pages = [page for page in (written.markdown_path, written.html_path) if page is not None]
     facts: dict[str, object] = {"wrote": [*pages, *written.exported], "head": written.head}
@@ -79,7 +81,7 @@ def report_command(
         if written.evidence_path is not None:
             yield from_evidence(written.evidence_path)
         yield from (f"wrote {page}" for page in pages)
-        folders = Counter(path.parent for path in written.exported)
+        folders = Counter(path.parent for path in written.exported)  # figures are many: a line for each folder
         yield from (f"wrote {folder}/ ({counted(n, 'file')})" for folder, n in folders.items())
         yield f"ledger head {written.head}"
 
@@ -96,12 +98,13 @@ def paper_command(
     """Write one paper of several decided studies.
 
     Writes paper.tex, its figures and references.bib. paper.yaml names title, authors and studies; the prose lies
-    beside it. Every study is verified and judged again first. `pdflatex paper.tex`, twice, compiles it.
+    next to it. Every study is verified and judged again first. `pdflatex paper.tex`, twice, compiles it.
 
     Example:  ablate paper reports/paper
     """
     from ablate.publishing import write_paper
 
+    # All or nothing: a study that does not verify leaves the paper as it was.
     files = write_paper(folder, workspace=workspace)
 
     def text() -> Iterator[str]:

@@ -90,7 +90,7 @@ def _costs(workspace: Workspace, study: Path, options: RunOptions) -> Result:
     from ablate.reporting.summaries.run import run_costs_section
     from ablate.study_status import read_costs
 
-    costs = read_costs(check(study, workspace), options)
+    costs = read_costs(check(study, workspace), options)  # from records that are here; nothing is registered for it
     return Result(costs, lambda: [run_costs_section(costs)])
 
 
@@ -159,6 +159,7 @@ def status_command(
 
     Example:  ablate status studies/embnorm.yaml
     """
+    # Progress may be read at any time. A look at results is an act of its own, with its reason.
     if sum((watch, results, past is not None)) > 1 or (reason is not None and not results and past is None):
         raise RunError(
             "--reason without a look" if not (results or past) else "several of --watch, --results and --past",
@@ -193,7 +194,7 @@ def _every_status(workspace: Workspace) -> Result:
     studies: list[StudyHealth] = []
     mistakes: list[StudyError] = []
     for path in sorted(workspace.project.studies.glob("*.yaml")):
-        if path.name.endswith(PUBLISHED_SUFFIX):
+        if path.name.endswith(PUBLISHED_SUFFIX):  # published figures lie next to their study
             continue
         try:
             studies.append(status(path, workspace=workspace))
@@ -260,7 +261,7 @@ _ENDINGS = {
     "decided_with_deviations": Exit.DEVIATIONS,
     "inconclusive": Exit.INCONCLUSIVE,
     "inadmissible": Exit.INADMISSIBLE,
-    "continue": Exit.INCONCLUSIVE,
+    "continue": Exit.INCONCLUSIVE,  # a look that decided nothing yet
     "unfinished": Exit.UNFINISHED,
 }
 
@@ -335,6 +336,7 @@ def _ran(study: Path, done: Ran) -> Result:
         if done.look is not None:
             left = len(done.registration.study.seeds) - done.look.n_seeds
             yield f"these are the runs of {done.look.words}; planned seeds that wait for its result: {left}"
+        # They failed in one way: the first says it.
         shown = summary.failed[:1] if summary.gave_up or summary.disk_full else summary.failed
         yield from (f"failed  {failure}" for failure in shown)
         if summary.gave_up:
@@ -343,12 +345,13 @@ def _ran(study: Path, done: Ran) -> Result:
             yield from (f"stderr  {path}" for path in summary.stderr[:1])
         yield f"ledger head {summary.head}"
 
+    # A choice of runs may be complete and the study not.
     then = f"ablate {'decide' if summary.complete and summary.whole else 'run'} {study}"
     if summary.disk_full:
         then = f"free space, then ablate run {study}"
     elif summary.gave_up:
         then = f"ablate try {study}, then ablate amend {study} --reason TEXT"
-    ending = Exit.INTERRUPTED if summary.interrupted else Exit.INCOMPLETE
+    ending = Exit.INTERRUPTED if summary.interrupted else Exit.INCOMPLETE  # 130 outweighs 5: the same command resumes
     return Result(facts, text, next=then, exit=Exit.OK if summary.complete else ending, in_one_line=True)
 
 

@@ -41,6 +41,7 @@ def check_command(
     """
     if schema is not None or not studies:
         return _schema(schema, studies or ())
+    # A study and its published figures are one: an editor may hand over both.
     paths = list(dict.fromkeys(_study_of(path) for path in studies))
     if len(paths) == 1:
         return _check_one(paths[0], workspace)
@@ -94,6 +95,7 @@ class _Checked:
 
         self.context = check(path, workspace)
         self.published = published_beside(self.context)
+        # Only to be shown: commits of arms are resolved, and no reference to them is left in the repository.
         self.pins = pin_code(self.context, keeps=False) if self.context.study.trainer == "command" else Pins()
         self.notes = repeated_runs(self.context)
         self.warnings = warnings_of(self.context)
@@ -107,6 +109,7 @@ class _Checked:
 
 
 def _check_one(path: Path, workspace: Workspace) -> Result:
+    # All that can raise comes before the first line is printed.
     checked = _Checked(path, workspace)
     context = checked.context
 
@@ -148,7 +151,7 @@ def repeated_runs(context: StudyContext) -> list[str]:
     """Notes on other registered studies whose runs this one would train again."""
     from prereg.registry.history import repeated
 
-    return [f"Note: {other.words}." for other in repeated(context.root, context.study)]
+    return [f"Note: {repetition.words}." for repetition in repeated(context.root, context.study)]
 
 
 _PURPOSE_OF_FILE = {
@@ -197,7 +200,7 @@ def new_command(
     if template is None and script is None and screen.asks:
         width = max(map(len, purposes))
         screen.show(*(f"  {kind.ljust(width)}  {what}" for kind, what in purposes.items()))
-        template = screen.ask("Template [gpt]: ") or None
+        template = screen.ask("Template [gpt]: ") or None  # an empty answer takes what is in brackets
         title = title or screen.ask("Title [the template's]: ") or None
     made = creating.new(
         name,
@@ -271,6 +274,7 @@ def try_command(
     """
     from ablate import trying
 
+    # Each run is named as it begins: the first may take as long as the limit, and silence would look like a fault.
     trial = trying.try_out(
         study,
         workspace=workspace,
@@ -288,7 +292,7 @@ def try_command(
     then = f"ablate design {study}"
     if trial.problems:
         then = f"what each problem says to try, then ablate try {study} again"
-    elif trial.assume:
+    elif trial.assume:  # from three seeds on
         then = f"write that assume: line into {study}, then {then}"
     return Result(trial, text, next=then, exit=Exit.MISTAKE if trial.problems else Exit.OK)
 
@@ -325,6 +329,7 @@ def plan_command(
 
         from ablate.running import plan_commands
 
+        # These words are what a scheduler starts, so they are also the JSON: a list of lists on one line.
         lines = plan_commands(study, workspace=workspace)
         return Result(lines, lambda: [shlex.join(words) for words in lines], in_one_line=True)
     if form is not None:
@@ -333,6 +338,7 @@ def plan_command(
         raise SpecError("--out without --as", required="a document to write", fix=f"ablate plan {study} --as osf")
     from ablate.planning import plan_runs
 
+    # Without options: what is planned, and what it costs as far as that is known.
     runs = plan_runs(study, workspace=workspace)
 
     def text() -> Sequence[Shown]:
@@ -353,6 +359,7 @@ def _document(
 
     document = registering.export(study, form=form, workspace=workspace, as_json=screen.as_json)
     if out is None:
+        # The form is JSON already, in its own order of fields.
         return Result(lambda: json.loads(document.text), lambda: [WholeText(document.text)])
     registering.save(document.text, out)
 
