@@ -27,20 +27,21 @@ def main() -> None:
     options.add_argument("--steps", type=int, help="steps a run, on both sides (default: as registered)")
     options.add_argument("--only", nargs="*", default=list(ALL), choices=ALL, help="which measurements")
     options.add_argument("--out", type=Path, default=HERE / "reports" / "bench")
-    given = options.parse_args()
+    arguments = options.parse_args()
     results: dict[str, Any] = {"machine": machine(), "date": time.strftime("%Y-%m-%d", time.gmtime())}
-    earlier = given.out / "bench.json"
+    earlier = arguments.out / "bench.json"
     if earlier.is_file():
         before = json.loads(earlier.read_text(encoding="utf-8"))
         # Figures of the same machine and day stand next to the new ones; others are another sitting's and go.
         if all(before.get(key) == results[key] for key in ("machine", "date")):
-            results = before
+            results = before  # measurements that are not repeated now stay as they were
+    # One after another: two studies side by side would be timed against each other.
     for name, dtype in (("P2", "float32"), ("P1", "bfloat16")):
-        if name in given.only:
-            results[name] = compare_study(given.study, dtype, given.seeds, given.steps)
+        if name in arguments.only:
+            results[name] = compare_study(arguments.study, dtype, arguments.seeds, arguments.steps)
             print(json.dumps({name: results[name]}, indent=2), flush=True)
     others: dict[str, Callable[[], Any]] = {
-        "P5": lambda: measure_design(given.study),
+        "P5": lambda: measure_design(arguments.study),
         "P7": measure_verbs,
         "commands": measure_commands,
         "overhead": measure_overhead,
@@ -48,12 +49,13 @@ def main() -> None:
         "growth": measure_growth,
     }
     for name, measure in others.items():
-        if name in given.only:
+        if name in arguments.only:
             results[name] = measure()
             print(json.dumps({name: results[name]}), flush=True)
-    given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / "bench.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    (given.out / "bench.md").write_text(page(results), encoding="utf-8")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    # The page is made of it, so figures and page agree.
+    (arguments.out / "bench.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    (arguments.out / "bench.md").write_text(page(results), encoding="utf-8")
     print(page(results))
 
 

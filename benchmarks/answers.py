@@ -18,10 +18,12 @@ def measure_verbs() -> dict[str, Any]:
     """`ablate --help`, and `ablate status` on a thousand runs."""
     import yaml
 
+    # A process each: its start is most of what is measured.
     help_s = [timed([sys.executable, "-m", "ablate", "--help"]) for _ in range(HELP_REPEATS)]
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
         (project / "studies").mkdir()
+        # Two small arms: what `status` costs depends on the number of runs, not on their size.
         document = {
             "study": "many",
             "title": "A thousand runs",
@@ -56,6 +58,7 @@ def fill_with_records(path: Path) -> None:
     from ablate.workspace import Workspace, require_registered
     from prereg.registry.plan import RunSpec, plan
 
+    # Status reads run.json alone, so no run has to be made.
     case = Workspace().open(path)
     made = current_provenance(threads=1)
     for spec in plan(require_registered(case)):
@@ -100,7 +103,7 @@ def measure_design(path: Path) -> dict[str, Any]:
     study = load_study(path).study
     beliefs = assumed(study)
     states = effect_scenarios(study, divergence=beliefs.divergence)
-    states = (states * DESIGN_SCENARIOS)[:DESIGN_SCENARIOS]
+    states = (states * DESIGN_SCENARIOS)[:DESIGN_SCENARIOS]  # as many as are timed, whatever the study has
     simulate(study, states[0], beliefs, n_sims=100, seed=[0])  # imports and caches
     walls = []
     for _ in range(DESIGN_REPEATS):

@@ -42,6 +42,7 @@ PATIENCE_S = 300.0
 
 def document(study: str, arms: dict[str, Any], claim: str, **changes: Any) -> dict[str, Any]:
     """A small study of these arms."""
+    # As small as a study can be that still has two blocks, warmup, and an evaluation in its middle.
     base: dict[str, Any] = {
         "model": {"layers": 2, "width": 32, "heads": 2, "context": 32},
         "data": {"corpus": "toy"},
@@ -70,10 +71,10 @@ def quickstart() -> dict[str, Any]:
 
 def embnorm() -> dict[str, Any]:
     """The model of studies/embnorm.yaml, on a text that costs little to evaluate, cut short."""
-    whole = yaml.safe_load((HERE / "studies" / "embnorm.yaml").read_text(encoding="utf-8"))
-    whole["base"]["data"] = {"corpus": "verses"}
-    whole["base"]["budget"] = {"steps": 8, "batch": 4}
-    return {**whole, "seeds": [1, 2], "measure": whole["measure"] | {"every": 4}}
+    study = yaml.safe_load((HERE / "studies" / "embnorm.yaml").read_text(encoding="utf-8"))
+    study["base"]["data"] = {"corpus": "verses"}
+    study["base"]["budget"] = {"steps": 8, "batch": 4}
+    return {**study, "seeds": [1, 2], "measure": study["measure"] | {"every": 4}}
 
 
 def numerics() -> dict[str, Any]:
@@ -86,6 +87,7 @@ def numerics() -> dict[str, Any]:
         "recompute": {"numerics.recompute": "blocks", "model.dropout": 0.1},
         "muon": {"optim.name": "muon"},
         "ema": {"optim.ema": 0.9},
+        # Without clipping, and at such a rate, within its few steps.
         "diverges": {"optim.name": "sgd", "optim.lr": 1.0e3, "optim.clip": 0.0, "optim.warmup": 0},
     }
     own = {"name": "own/largest", "entry_point": "mine:largest", "better": "lower", "unit": "nats"}
@@ -145,6 +147,7 @@ class House:
 
     def furnish(self) -> None:
         """Corpora, a task pack and the code of a metric."""
+        # A text of three lines in a fixed order that no library draws.
         verses = ["the cat sat on the mat.\n", "a dog ran to the barn.\n", "no rain fell on the plain.\n"]
         text = self.path / "verses.txt"
         text.write_text("".join(verses[(7 * i * i + i) % 3] for i in range(900)), encoding="utf-8")
@@ -164,6 +167,7 @@ class House:
 
     def run(self, study: Path) -> None:
         """All runs of a study. Few seeds have little power, which a version accepts only where it would refuse."""
+        # An older version may not refuse low power, and then does not take the option.
         if subprocess.run(self.command("run", str(study)), cwd=self.path, capture_output=True, check=False).returncode:
             self.ablate("run", str(study), *UNDERPOWERED)
 
@@ -184,20 +188,21 @@ class House:
             time.sleep(0.02)
         # Newest first: a parent that saw its child die would start another.
         for pid in [*descendants(process.pid)[::-1], process.pid]:
-            os.kill(pid, signal.SIGSTOP)
+            os.kill(pid, signal.SIGSTOP)  # all stand still before the first is killed
         for pid in [*descendants(process.pid)[::-1], process.pid]:
             os.kill(pid, signal.SIGKILL)
         process.wait()
 
     def outcomes(self, study: str) -> dict[str, Any]:
         """Everything of the sealed runs of a study that must not move, by run."""
-        found = {}
+        sealed_by_run = {}
         for place in sorted((self.path / "data" / "runs" / study).rglob("run.json")):
             record = json.loads(place.read_bytes())
             name = f"{study}/{record['variant']}/{record['seed']}"
+            # Floats in hexadecimal: two values that print alike may differ in their last bit.
             rows = pq.read_table(place.parent / "metrics.parquet").to_pylist()
             items = place.parent / "items.parquet"
-            found[name] = {
+            sealed_by_run[name] = {
                 "status": record["status"],
                 "steps": record["steps"],
                 "tokens": record["tokens"],
@@ -208,6 +213,7 @@ class House:
                     for row in rows
                     if is_repeatable(row["metric"])
                 },
+                # Names alone: seconds never repeat.
                 "timings": sorted({row["metric"] for row in rows if not is_repeatable(row["metric"])}),
                 "items": {
                     f"{row['metric']} of {row['task']}/{row['item']} ({row['item_sha256']})": row["value"].hex()
@@ -217,14 +223,20 @@ class House:
                 "shared": shared_of(record),
                 "stated": {name: record.get(name) for name in ("mixture", "repetition", "baselines")},
             }
-        return found
+        return sealed_by_run
 
 
 UNDERPOWERED = ("--accept-underpowered", "only bits are compared")
 
 
 def shared_of(record: dict[str, Any]) -> dict[str, str]:
-    """Hashes of what the runs of a seed share, by today's names. Commits up to 5415e43a called them `pairing`."""
+    """Hashes of what the runs of a seed share, by today's names. Commits up to 5415e43a called them `pairing`.
+
+    >>> shared_of({"must_match": {"batches": "0f"}})
+    {'batches': '0f'}
+    >>> shared_of({"pairing": {"initial": {"head": "1e"}, "batches": "0f"}})
+    {'initial/head': '1e', 'batches': '0f'}
+    """
     pairing = record.get("pairing")
     if not pairing:
         return dict(record["must_match"])
@@ -234,26 +246,26 @@ def shared_of(record: dict[str, Any]) -> dict[str, str]:
 
 def descendants(pid: int) -> list[int]:
     """Processes that a process started, and what these started."""
-    found: list[int] = []
+    pids: list[int] = []
     for place in Path("/proc").glob("[0-9]*/stat"):
         try:
             parent = int(place.read_text().rpartition(")")[2].split()[1])
         except (OSError, ValueError):
             continue
         if parent == pid:
-            child = int(place.parent.name)
-            found += [child, *descendants(child)]
-    return found
+            child = int(place.parent.name)  # its own children too, before it is gone
+            pids += [child, *descendants(child)]
+    return pids
 
 
 def version(python: str) -> dict[str, str]:
     """Which commit of the tool an interpreter imports."""
-    where = [python, "-c", "import ablate; print(ablate.__file__)"]
+    where = [python, "-c", "import ablate; print(ablate.__file__)"]  # from /, where no checkout is on the path
     module = Path(subprocess.run(where, cwd="/", capture_output=True, text=True, check=True).stdout.strip())
 
     def git(*words: str) -> str:
-        whole = ["git", "-C", str(module.parents[1]), *words]
-        done = subprocess.run(whole, capture_output=True, text=True, check=True)
+        command = ["git", "-C", str(module.parents[1]), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
     changed = " (with changes)" if git("status", "--porcelain", "--untracked-files=no") else ""
@@ -262,10 +274,13 @@ def version(python: str) -> dict[str, str]:
 
 def record(python: str, cases: list[str], out: Path) -> None:
     """Write the version, and case -> run -> what was sealed; a recording that is there is added to."""
+    # A recording may be made in several calls, of one version on one machine.
     earlier: dict[str, Any] = json.loads(out.read_bytes()) if out.is_file() else {}
-    found: dict[str, Any] = earlier.get("cases", {})
+    sealed_by_case: dict[str, Any] = earlier.get("cases", {})
     about = {"version": version(python), "machine": machine()}
-    assert all(earlier.get(name, said) == said for name, said in about.items()), "another version, or another machine"
+    assert all(earlier.get(name, value) == value for name, value in about.items()), (
+        "another version, or another machine"
+    )
     with tempfile.TemporaryDirectory() as folder:
         house = House(Path(folder), python)
         house.furnish()
@@ -275,11 +290,14 @@ def record(python: str, cases: list[str], out: Path) -> None:
             if case == "resumed":
                 house.kill_midway(study)
             house.run(study)
-            found[case] = house.outcomes(case)
-            assert found[case], case
-            assert case != "resumed" or any(run["resumed"] for run in found[case].values()), "nothing was resumed"
-            out.write_text(json.dumps({**about, "cases": found}, indent=1) + "\n", encoding="utf-8")
-            print(f"{case}: {len(found[case])} runs", file=sys.stderr, flush=True)
+            sealed_by_case[case] = house.outcomes(case)
+            assert sealed_by_case[case], case
+            assert case != "resumed" or any(run["resumed"] for run in sealed_by_case[case].values()), (
+                "nothing was resumed"
+            )
+            # After each case: an hour of runs is not lost to the last.
+            out.write_text(json.dumps({**about, "cases": sealed_by_case}, indent=1) + "\n", encoding="utf-8")
+            print(f"{case}: {len(sealed_by_case[case])} runs", file=sys.stderr, flush=True)
 
 
 TRIVIAL = """printf '{"step": 1, "train/loss": 3.0, "val/loss": 2.%s}\\n' "$ABLATE_SEED" > metrics.jsonl
@@ -296,6 +314,7 @@ def trivial(n_runs: int) -> dict[str, Any]:
 
 def seconds(python: str, study: dict[str, Any], *options: str) -> tuple[float, float]:
     """Wall and CPU seconds of `ablate run` of a study that is registered, in a folder of its own."""
+    # `measure` of an own trainer is left out.
     study = {name: value for name, value in study.items() if value is not None}
     with tempfile.TemporaryDirectory() as folder:
         house = House(Path(folder), python)
@@ -314,6 +333,7 @@ def seconds(python: str, study: dict[str, Any], *options: str) -> tuple[float, f
 
 def per_trivial_run(python: str) -> tuple[float, float]:
     """Wall and CPU milliseconds that one more trivial run costs, its shell included."""
+    # By a difference, so that the start of the command and of its processes drops out.
     few, many = (seconds(python, trivial(n_runs), "--jobs", "1") for n_runs in (N_FEW, N_MANY))
     wall, cpu = (1000 * (late - early) / (N_MANY - N_FEW) for early, late in zip(few, many, strict=True))
     return wall, cpu
@@ -324,7 +344,7 @@ def bare_shell_ms(n_times: int = 300) -> float:
 
     def cpu() -> float:
         each = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        return sum(one.ru_utime + one.ru_stime for one in each)
+        return sum(usage.ru_utime + usage.ru_stime for usage in each)
 
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "trivial.sh")
@@ -341,45 +361,45 @@ TIMED: dict[str, tuple[str, Callable[[str], tuple[float, float]]]] = {
 }
 
 
-def take_times(other: str, repeats: int, out: Path) -> None:
+def take_times(earlier: str, repeats: int, out: Path) -> None:
     """Time another version and this one in turn, each first every second time."""
-    pythons = {"before": other, "now": sys.executable}
+    pythons = {"before": earlier, "now": sys.executable}
     versions = {name: version(python) for name, python in pythons.items()}
-    found: dict[str, Any] = {"versions": versions, "machine": machine(), "bare_shell_ms": bare_shell_ms(), "times": {}}
+    timing: dict[str, Any] = {"versions": versions, "machine": machine(), "bare_shell_ms": bare_shell_ms(), "times": {}}
     for what, (_, measure) in TIMED.items():
-        samples = found["times"][what] = []
+        samples = timing["times"][what] = []
         for turn in range(repeats):
+            # Each first every second time: a machine that gets slower in one sitting would favour the first.
             for name in ("before", "now") if turn % 2 == 0 else ("now", "before"):
                 wall, cpu = measure(pythons[name])
                 samples.append({"version": name, "wall": wall, "cpu": cpu, "load": os.getloadavg()[0]})
                 print(what, samples[-1], file=sys.stderr, flush=True)
-                out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+                out.write_text(json.dumps(timing, indent=1) + "\n", encoding="utf-8")
 
 
-def table_of_times(found: dict[str, Any]) -> str:
+def table_of_times(timing: dict[str, Any]) -> str:
     """A Markdown table: median and range of both versions, and the ratio of the medians."""
     lines = ["| measured | n each | before | now | ratio |", "|---|---|---|---|---|"]
-    for what, samples in found["times"].items():
+    for what, samples in timing["times"].items():
         for kind in ("wall", "cpu"):
-            values = {name: [one[kind] for one in samples if one["version"] == name] for name in ("before", "now")}
+            values = {name: [take[kind] for take in samples if take["version"] == name] for name in ("before", "now")}
             middle = {name: statistics.median(each) for name, each in values.items()}
             cells = [f"{middle[name]:.2f} ({min(each):.2f} to {max(each):.2f})" for name, each in values.items()]
             counts = " / ".join(dict.fromkeys(str(len(each)) for each in values.values()))
             ratio = f"{middle['now'] / middle['before']:.3f}"
             lines.append(f"| {kind}, {TIMED[what][0]} | {counts} | {' | '.join(cells)} | {ratio} |")
-    loads = [one["load"] for samples in found["times"].values() for one in samples]
+    loads = [take["load"] for samples in timing["times"].values() for take in samples]
     text = f"In turn, in one sitting; median (range). The load of the machine was {min(loads):.1f} to {max(loads):.1f}."
-    commits = " and ".join(f"{one['commit']} ({name})" for name, one in found["versions"].items())
-    shell = (
-        f"Of a trivial run {found['bare_shell_ms']:.2f} ms of CPU are the shell itself, started by a bare `subprocess`."
-    )
+    commits = " and ".join(f"{about['commit']} ({name})" for name, about in timing["versions"].items())
+    shell_ms = timing["bare_shell_ms"]
+    shell = f"Of a trivial run {shell_ms:.2f} ms of CPU are the shell itself, started by a bare `subprocess`."
     return "\n".join(lines) + f"\n\n{text} Of {commits}. {shell}\n"
 
 
-def page(old: dict[str, Any], new: dict[str, Any], table: str, times: dict[str, Any] | None) -> str:
+def comparison_page(old: dict[str, Any], new: dict[str, Any], table: str, times: dict[str, Any] | None) -> str:
     """What reports/bench/equality.md says."""
     here = new["machine"]
-    commits = [f"{one['version']['commit']} of {one['version']['date']}" for one in (old, new)]
+    commits = [f"{recording['version']['commit']} of {recording['version']['date']}" for recording in (old, new)]
     lines = [
         "# The same bits as before",
         "",
@@ -397,14 +417,15 @@ def page(old: dict[str, Any], new: dict[str, Any], table: str, times: dict[str, 
     return "\n".join(lines) + "\n"
 
 
-def compare(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, bool]:
+def compare(old: dict[str, Any], new: dict[str, Any]) -> tuple[str, bool]:
     """A Markdown table with a line per case, and whether everything is equal."""
     lines = ["| case | runs | metric rows | item scores | equal to the bit | weights equal | shared hashes equal |"]
     lines += ["|---|---|---|---|---|---|---|"]
     equal = True
-    for case, mine in one.items():
-        theirs = other.get(case, {})
+    for case, mine in old.items():
+        theirs = new.get(case, {})
         runs = sorted({*mine, *theirs})
+        # What is summed up in one column of the table each.
         parts = {
             "values": ("metrics", "items", "status", "steps", "tokens", "parameters", "timings", "stated"),
             "weights": ("weights",),
@@ -429,7 +450,11 @@ def compare(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, bool]:
 
 
 def differences(left: Any, right: Any) -> str:
-    """The first few entries in which two values differ."""
+    """The first few entries in which two values differ.
+
+    >>> differences({"a": 1, "b": 2}, {"a": 1, "b": 3})
+    '1: b: 2 / 3'
+    """
     if not isinstance(left, dict) or not isinstance(right, dict):
         return f"{left} / {right}"[:300]
     names = [name for name in {**left, **right} if left.get(name) != right.get(name)]
@@ -446,20 +471,20 @@ def main() -> None:
     options.add_argument("--repeats", type=int, default=5, help="of each version, when times are taken")
     options.add_argument("--times", type=Path, help="what `time` wrote, for the page")
     options.add_argument("--page", type=Path, help="where to write the comparison")
-    given = options.parse_args()
-    if given.do == "record":
-        record(given.python, given.cases, given.files[0])
+    arguments = options.parse_args()
+    if arguments.do == "record":
+        record(arguments.python, arguments.cases, arguments.files[0])
         return
-    if given.do == "time":
-        take_times(given.python, given.repeats, given.files[0])
+    if arguments.do == "time":
+        take_times(arguments.python, arguments.repeats, arguments.files[0])
         return
-    old, new = (json.loads(path.read_bytes()) for path in given.files[:2])
+    old, new = (json.loads(path.read_bytes()) for path in arguments.files[:2])  # as typed: the earlier version first
     assert old["machine"] == new["machine"], "two machines give other last bits"
     table, equal = compare(old["cases"], new["cases"])
     print(table)
-    if given.page is not None:
-        times = None if given.times is None else json.loads(given.times.read_bytes())
-        given.page.write_text(page(old, new, table, times), encoding="utf-8")
+    if arguments.page is not None:
+        times = None if arguments.times is None else json.loads(arguments.times.read_bytes())
+        arguments.page.write_text(comparison_page(old, new, table, times), encoding="utf-8")
     raise SystemExit(not equal)
 
 

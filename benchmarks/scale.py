@@ -47,7 +47,8 @@ def cost(words: list[str], cwd: Path, answers: tuple[int, ...] = (0,)) -> dict[s
     begun = time.perf_counter()
     process = subprocess.Popen(words, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert process.stderr is not None
-    complaint = process.stderr.read()
+    complaint = process.stderr.read()  # until the command ends, so that a full pipe cannot stop it
+    # wait4 gives the CPU time and the peak of this command and of what it waited for, and of nothing else.
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode not in answers:
@@ -64,7 +65,7 @@ def measure_commands() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
         study = place(project, "quickstart", (HERE / "studies" / "quickstart.yaml").read_text(encoding="utf-8"))
-        cost(ablate("run", study), project)
+        cost(ablate("run", study), project)  # once: the commands below read what it made
         taken: dict[str, list[float]] = {name: [] for name in COMMANDS}
         for _ in range(COMMAND_REPEATS):
             for name, answers in COMMANDS.items():
@@ -91,18 +92,20 @@ def measure_scale() -> list[dict[str, Any]]:
 def decide_rows(n_runs: int, n_rows: int) -> dict[str, Any]:
     """One size."""
     study = document("rows", {"other": {"lr": 0.2}}, "other lowers val/loss", base={"lr": 0.1})
-    del study["measure"]
+    del study["measure"]  # a trainer of one's own measures itself
     study |= {
         "seeds": list(range(1, n_runs // 2 + 1)),
         "trainer": "command",
         "command": ["{python}", "{root}/rows.py"],
         "metrics": {
             "file": "metrics.csv",
+            # Columns that no claim reads: they are judged for range and kept.
             "declare": {f"own/column{k}": {"unit": "nats", "better": "lower"} for k in range(1, N_METRICS)},
         },
     }
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
+        # In the script, which is pinned, and in no argument.
         constants = f"N_METRICS, N_STEPS = {N_METRICS}, {n_rows // N_METRICS}\n"
         (project / "rows.py").write_text(constants + TRAINER, encoding="utf-8")
         path = place(project, "rows", yaml.safe_dump(study, sort_keys=False))

@@ -29,6 +29,8 @@ def compare_study(
     """Wall seconds of the whole study, ours against the peer's runs one after another; on a GPU the peer compiles."""
     import yaml
 
+    # The registered study with another arithmetic, fewer seeds or fewer steps; beliefs about noise are of no use to a
+    # timing.
     document = yaml.safe_load(study.read_text(encoding="utf-8"))
     document["base"]["numerics"]["dtype"] = dtype
     document["seeds"] = document["seeds"][:seeds]
@@ -40,14 +42,17 @@ def compare_study(
         (project / "studies").mkdir(parents=True)
         path = project / "studies" / study.name
         path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+        # Before and after ours, so that a machine that drifts shows as two different times of the peer.
         peer = Peer.of(Path(folder) / "peer", document, dtype, device)
         before = peer.seconds() if peer else None
         ours, records = run_ours(path, project, device)
         verdict = decided(path, project)
         after = peer.seconds() if peer else None
     slots = min(len(os.sched_getaffinity(0)), runs) if device == "cpu" else 1
+    # P3: what training and evaluating alone would have taken with these slots. The rest of the wall time is the
+    # tool's.
     needed = makespan([r["train_s"] + r["eval_s"] for r in sorted(records, key=lambda r: r["started_at"])], slots)
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "dtype": dtype,
         "device": device,
         "runs": runs,
@@ -59,22 +64,26 @@ def compare_study(
         "slots": slots,
         "outcomes": {f"{r['variant']}/{r['seed']}": r["outcome_sha256"] for r in records},
     }
-    found |= verdict
+    figures |= verdict
     if before is not None and after is not None:
-        found |= {
+        figures |= {
             "peer_s_per_run": [round(before, 1), round(after, 1)],
             "peer_wall_s": round(runs * (before + after) / 2, 1),
             "peer_wall_is": f"mean of 2 measured runs x {runs}",
             "ratio": round(runs * (before + after) / 2 / ours, 2),
         }
-    return found
+    return figures
 
 
 def makespan(seconds: list[float], slots: int) -> float:
-    """When the last of these runs ends, each taken by the first free slot: the wall time with no overhead at all."""
+    """When the last of these runs ends, each taken by the first free slot: the wall time with no overhead at all.
+
+    >>> makespan([3.0, 1.0, 1.0, 1.0], slots=2)  # one slot takes the long run, the other the three short ones
+    3.0
+    """
     free = [0.0] * slots
     for duration in seconds:
-        free[free.index(min(free))] += duration
+        free[free.index(min(free))] += duration  # as the scheduler does: the first free slot takes the next run
     return max(free)
 
 
@@ -92,12 +101,13 @@ def decided(path: Path, project: Path) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "ablate", "decide", str(path)], check=False, stdout=sys.stderr, cwd=project
     )
+    # Exit code 3 is an answer too, so the file says whether it ended well.
     (written,) = project.glob("reports/*/verdict.json")
     text = json.loads(written.read_text(encoding="utf-8"))
     return {
         "decide_exit": done.returncode,
         "verdict": text["verdict"],
-        "outcomes_of_hypotheses": {one["hypothesis"]: one["outcome"] for one in text["findings"]},
+        "outcomes_of_hypotheses": {finding["hypothesis"]: finding["outcome"] for finding in text["findings"]},
     }
 
 
@@ -122,7 +132,7 @@ class Peer:
         base = document["base"]
         text = Library.of(HERE / "data" / "corpora").find(base["data"]["corpus"]).text
         ids = CharTokenizer.of(text).encode(text).astype(np.uint16)
-        boundary = int(len(ids) * 0.9)
+        boundary = int(len(ids) * 0.9)  # the last tenth, as ours holds out
         data = folder / "data" / "text"
         data.mkdir(parents=True)
         ids[:boundary].tofile(data / "train.bin")
@@ -133,6 +143,7 @@ class Peer:
         # Its settings reader is opened relative to the working folder, and its data lie below it.
         (folder / "configurator.py").symlink_to(Path(clone).resolve() / "configurator.py")
         model, budget = base["model"], base["budget"]
+        # As many tokens evaluated as ours: `eval_iters` batches each of train and validation text, so half of them.
         batches = (len(ids) - boundary) // (budget["batch"] * model["context"])
         settings = {
             "dataset": "text",
@@ -162,7 +173,7 @@ class Peer:
     def seconds(self) -> float:
         """One whole run with as many threads as there are cores."""
         shutil.rmtree(self.folder / "out", ignore_errors=True)
-        threads = str(len(os.sched_getaffinity(0)))
+        threads = str(len(os.sched_getaffinity(0)))  # the peer may have all cores, as it runs alone
         started = time.perf_counter()
         subprocess.run(
             [sys.executable, str(self.clone / "train.py"), *self.settings],

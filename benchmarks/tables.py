@@ -19,35 +19,36 @@ def table(results: dict[str, Any]) -> str:
         "| promise | measured | how |",
         "|---|---|---|",
     ]
+    # A row for what was measured: earlier sittings may have left out any of these.
     for name in ("P1", "P2"):
         if name in results:
-            found = results[name]
-            ratio = f"{found['ratio']}x" if "ratio" in found else "peer not measured"
+            timing = results[name]
+            ratio = f"{timing['ratio']}x" if "ratio" in timing else "peer not measured"
             lines.append(
-                f"| {name}: the study's runs, {found['dtype']} | {ratio} | ours {found['ours_wall_s']} s for "
-                f"{found['runs']} runs x {found['steps']} steps, {found['slots']} side by side; nanoGPT's train.py "
-                f"{found.get('peer_s_per_run', '-')} s a run (before, after; "
+                f"| {name}: the study's runs, {timing['dtype']} | {ratio} | ours {timing['ours_wall_s']} s for "
+                f"{timing['runs']} runs x {timing['steps']} steps, {timing['slots']} side by side; nanoGPT's train.py "
+                f"{timing.get('peer_s_per_run', '-')} s a run (before, after; "
                 "their mean x the runs), one after another, 2 threads |"
             )
             lines.append(
-                f"| P3 with {found['dtype']} | {100 * found['P3_share_beyond_training_and_evaluating']:.1f}% | "
+                f"| P3 with {timing['dtype']} | {100 * timing['P3_share_beyond_training_and_evaluating']:.1f}% | "
                 f"share of wall time beyond what training and evaluating the same runs in the same order takes |"
             )
-            text = "; ".join(f"{name} {outcome}" for name, outcome in found["outcomes_of_hypotheses"].items())
-            lines.append(f"| verdict in {found['dtype']} | {found['verdict']} | {text} |")
+            text = "; ".join(f"{name} {outcome}" for name, outcome in timing["outcomes_of_hypotheses"].items())
+            lines.append(f"| verdict in {timing['dtype']} | {timing['verdict']} | {text} |")
     if "P5" in results:
-        found = results["P5"]
+        timing = results["P5"]
         lines.append(
-            f"| P5: the design's simulation | {found['design_s']} s | {found['scenarios']} scenarios x "
-            f"{found['studies']:,} studies of {found['hypotheses']} hypotheses and {found['seeds']} seeds; median of "
-            f"{len(found['design_s_each'])} |"
+            f"| P5: the design's simulation | {timing['design_s']} s | {timing['scenarios']} scenarios x "
+            f"{timing['studies']:,} studies of {timing['hypotheses']} hypotheses and {timing['seeds']} seeds; "
+            f"median of {len(timing['design_s_each'])} |"
         )
     if "P7" in results:
-        found = results["P7"]
+        timing = results["P7"]
         lines += [
-            f"| P7: `ablate --help` | {found['help_s']} s | median of {found['help_n']} |",
-            f"| P7: `ablate status` on {found['status_runs']} runs | {found['status_s']} s "
-            f"| median of {found['status_n']} |",
+            f"| P7: `ablate --help` | {timing['help_s']} s | median of {timing['help_n']} |",
+            f"| P7: `ablate status` on {timing['status_runs']} runs | {timing['status_s']} s "
+            f"| median of {timing['status_n']} |",
         ]
     if "commands" in results:
         for command, cpu_s in results["commands"]["cpu_s"].items():

@@ -14,6 +14,7 @@ class ShownDesign(Design):
     @classmethod
     def of(cls, design: Design) -> ShownDesign:
         """The same design."""
+        # Validated when it was made.
         return cls.model_construct(**{name: getattr(design, name) for name in Design.model_fields})
 
     def __repr__(self) -> str:

@@ -82,6 +82,7 @@ class Results(ABC):
         """
         from ablate.reporting.exports.frames import pairs_frame
 
+        # Refused here and not at each figure: which figures there are says something of the evidence too.
         return pairs_frame(self._study, self.status, self._require_findings(), of)
 
     @property
@@ -96,10 +97,11 @@ class Results(ABC):
         from ablate.reporting.exports.figures import chart
 
         if name not in self._drawings:
-            known = self.figures
+            names = self.figures
             raise EvidenceError(
-                f"no figure is named '{name}'", required=f"one of {', '.join(known)}", fix=nearest(name, known)
+                f"no figure is named '{name}'", required=f"one of {', '.join(names)}", fix=nearest(name, names)
             )
+        # A figure leaves the notebook by itself: of evidence that is inadmissible it says so within its frame.
         return chart(self._drawings[name], warning=not_to_be_used() if self.status == "inadmissible" else "")
 
     @cached_property
@@ -107,7 +109,8 @@ class Results(ABC):
         from ablate.reporting.exports.figures import drawings
 
         self._require_findings()
-        return {one.stem: one for one in drawings(self._whole()) if one.panel.shape != "narrow"}
+        # A narrow panel is the same figure again, for a phone.
+        return {drawing.stem: drawing for drawing in drawings(self._whole()) if drawing.panel.shape != "narrow"}
 
     def _repr_html_(self) -> str:
         from ablate.reporting.html import first_screen
@@ -122,6 +125,7 @@ class Results(ABC):
         from ablate.reporting.terminal import show_document
 
         text = StringIO()
+        # A string has no terminal to ask for its width.
         show_document(Console(file=text, width=80), self._first_screen())
         return text.getvalue().rstrip("\n")
 
@@ -191,6 +195,7 @@ class Decided(Results):
         if self.decision.findings:
             return self.decision.findings
         study = self.decision.study
+        # Missing runs can be made; of anything else `verify` says what is wrong.
         going = self.status in ("unfinished", "continue")
         raise EvidenceError(
             f"'{study}' shows no contrast: {self.decision.because}",
@@ -211,7 +216,7 @@ class Decided(Results):
     def _whole(self) -> Document:
         from ablate.reporting.document import compose
 
-        return compose(self._require_context())
+        return compose(self._require_context())  # the whole report, of which the first screen is a part
 
     def _first_screen(self) -> Document:
         from ablate.reporting.document import decision_document

@@ -31,7 +31,7 @@ LEFT = {"amend", "bundle", "early_results", "export_model", "import_runs", "repr
 
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    for path in sorted(ROOT.glob("ablate/*/**/*.py"))
+    for path in sorted([*ROOT.glob("ablate/*/**/*.py"), *ROOT.glob("benchmarks/*.py")])
     if ">>> " in path.read_text(encoding="utf-8")
 ]
 """Below the Python API, where an example runs by itself; those of `prereg` run in tests/prereg/test_docstrings.py."""
