@@ -513,8 +513,10 @@ def _forest_words(base: Any, y: Any, *, wide: bool, width: int, named_only: bool
         )
         return mark.encode(x=alt.value(at), y=y(), text=alt.Text(f"{field}:N"))
 
+    # In pixels. Without numbers: the name at the left, the outcome at the right, the intervals between.
     if named_only:
         return [text("name", 0, 0, limit=225), text("outcome", 550, 0, limit=width - 550)]
+    # Two lines a claim: its name and the contrast in words at the left, numbers and outcome from 640 on.
     if wide:
         return [
             text("name", 0, -8, limit=235, weight="bold"),

@@ -58,6 +58,7 @@ class ReportContext:
 
     def outcomes(self, id: str, title: str, blocks: Iterable[Block]) -> Section | None:
         """A section of outcomes, marked where they are not to be used; none where it is empty or must stay hidden."""
+        # `tuple` only here: of blocks that must stay hidden not even the content is computed.
         shown = () if self.withheld else tuple(blocks)
         marked = (Paragraph(not_to_be_used(), "warning"),) if self.unusable else ()
         return Section(id, title, (*marked, *shown)) if shown else None

@@ -139,13 +139,13 @@ def proper(sentence: str) -> str:
     return _HYPHEN_MINUS.sub(MINUS, sentence)
 
 
-def value(found: object) -> str:
+def value(content: object) -> str:
     """A field's value as JSON, cut where it would fill a line.
 
     >>> value({"lr": 0.1}), value("(absent)")
     ('{"lr": 0.1}', '(absent)')
     """
-    text = str(found if found == "(absent)" else json.dumps(found, ensure_ascii=False))
+    text = str(content if content == "(absent)" else json.dumps(content, ensure_ascii=False))
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -191,6 +191,7 @@ def seed_rows(views: Iterable[FindingView]) -> Iterator[SeedRow]:
             yield SeedRow(view, str(pair.seed), pair.left, pair.right, pair.difference)
         for sample in view.finding.samples:
             for seed, value in zip(sample.seeds, sample.values, strict=True):
+                # Without pairs the seed alone does not name a run.
                 yield SeedRow(view, f"{seed} ({view.labels.arm(sample.arm)})", value)
 
 
@@ -341,6 +342,7 @@ _PART: Mapping[str, Cell[PartRow]] = {
     "Parameters:": lambda row: row.parameters.shown(0),
     "Seconds per run:": lambda row: row.seconds.shown(1),
 }
+# What tables of parts, main effects and interactions have in common, so that a column is added to all of them.
 _FOUND = ("Difference:", "Interval:", "Outcome", "Parameters:", "Seconds per run:")
 _WHERE_KNOWN = frozenset({"Reason", "Parameters:", "Seconds per run:"})
 PARTS = Catalogued(
@@ -744,6 +746,7 @@ INDEX = Catalogued[StudyOverview](
 
 def _false(scenario: SimulatedScenario) -> str:
     """The largest chance of a false finding; of what no simulated study showed, an upper bound in place of a zero."""
+    # The worst of all families, not their mean.
     wrong = max((*scenario.false_supported, *scenario.false_refuted), key=lambda chance: chance.share, default=None)
     if wrong is None:
         return NONE

@@ -97,6 +97,8 @@ class FindingView:
     def of_means(self) -> bool:
         """Whether the difference compares means: not a median of signed ranks, nor a difference of differences."""
         means = self.study is None or estimates_means(self.study, self.name)
+        # A ratio of geometric means is a statement about means: medians of logarithms, and contrasts of contrasts,
+        # are none.
         return means and not self.centre
 
     @property
@@ -344,6 +346,7 @@ class FindingView:
         estimate = self.estimate
         if estimate is None or self.outcome == "inconclusive" or self.apart:
             return 0
+        # There is no side whose improvement could be named.
         if self.claim.constant is not None or self.claim.trend is not None:
             return 0
         # The direction is stated two-sided at alpha: both intervals must exclude zero on that side.
@@ -378,12 +381,12 @@ class FindingView:
             if end is not None
         ]
         # Decimals anew: a half-width of 0.01 on the logarithm is one of 1.0%.
-        wanted = estimates.decimals_for((max(ends) - min(ends)) / 2) if len(ends) == 2 else 1
+        fewest = estimates.decimals_for((max(ends) - min(ends)) / 2) if len(ends) == 2 else 1
         marks = (0.0, log_ratio_in_percent(self.finding.smallest), log_ratio_in_percent(-self.finding.smallest))
-        kept = next(
-            (more for more in range(wanted, 9) if not any(words.crosses(end, more, marks) for end in ends)), wanted
+        decimals = next(
+            (more for more in range(fewest, 9) if not any(words.crosses(end, more, marks) for end in ends)), fewest
         )
-        return lambda value: plain((sign or 1) * log_ratio_in_percent(value), kept) + "%", True
+        return lambda value: plain((sign or 1) * log_ratio_in_percent(value), decimals) + "%", True
 
     @property
     def size(self) -> str:
@@ -526,6 +529,7 @@ class FindingView:
     def corrected(self) -> tuple[str, int]:
         """`Holm` or `gate`, and over how many claims the p of the outcome is corrected; `("", 1)` of a test alone."""
         study = self._registered
+        # A gate corrects support alone; the refutation of a gated claim is in Holm's family, if there is one.
         together = study.corrected_with(self.name)
         if self.outcome != "refuted" and is_gated(study, together):
             return "gate", len(together)
@@ -605,6 +609,7 @@ def test_of(estimate: Estimate, *, paired: bool = True) -> str:
     items = estimate.items
     if items is None:
         name = TESTS[estimate.method].short
+        # One number a seed: the same arithmetic under another name.
         return name if paired else name.replace("paired t", "one-sample t")
     if items.estimand == "new_seeds":
         return f"paired t over seeds' means, new seeds on these {items.unit}"
@@ -628,6 +633,7 @@ def log_ratio_in_percent(difference: float) -> float:
     >>> round(log_ratio_in_percent(-0.05), 3)
     -4.877
     """
+    # exp(d) - 1 by expm1: of a small d the subtraction would leave few digits.
     return 100.0 * math.expm1(difference)
 
 

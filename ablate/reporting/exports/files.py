@@ -201,6 +201,7 @@ def csv_files(context: ReportContext) -> dict[str, bytes]:
         "design.csv": _design(context),
         "plan.csv": _plan(context),
     }
+    # In every row: a row that was copied into another table still says whether it may be used.
     own = (context.decision.study, context.decision.status)
     files = {name: _bytes(COLUMNS[name], ((*own, *row) for row in made)) for name, made in rows.items()}
     described = ((name, column, about) for name, columns in COLUMNS.items() for column, about in columns.items())
@@ -228,7 +229,7 @@ def _pairs(context: ReportContext) -> Iterator[Row]:
         arms = arms_of_sides(context.study, finding)
         about = (finding.hypothesis, finding.metric, finding.unit)
         for pair in finding.pairs:
-            for side in ("left", "right", "difference"):
+            for side in ("left", "right", "difference"):  # one row a value (tidy data, Wickham 2014)
                 yield (*about, pair.seed, side, arms.get(side), getattr(pair, side))
         for sample in finding.samples:
             for seed, value in zip(sample.seeds, sample.values, strict=True):
@@ -309,13 +310,13 @@ def _plan(context: ReportContext) -> Iterator[Row]:
     if context.withheld:
         return
     names = [name for name in COLUMNS["plan.csv"] if name not in _STUDY]
-    for one in look_back(context.registration, context.decision.findings):
-        yield tuple(getattr(one, name) for name in names)
+    for row in look_back(context.registration, context.decision.findings):
+        yield tuple(getattr(row, name) for name in names)
 
 
 def _bytes(heads: Iterable[str], rows: Iterable[Row]) -> bytes:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(text, lineterminator="\n")  # by default it is \r\n, which git would show as a change
     writer.writerow(heads)
     writer.writerows([_field(value) for value in row] for row in rows)
     return text.getvalue().encode()
@@ -345,6 +346,7 @@ def export_files(form: Export, context: ReportContext, document: Document) -> It
             (f"latex/figures/{drawing.stem}.pdf", figures.draw_panel(drawing.panel, "pdf")) for drawing in made.drawings
         )
     else:
+        # One file at a time: a large report has some hundred drawings, and the renderer holds one.
         drawn = figures.drawings(document)
         for drawing in drawn:
             yield from (

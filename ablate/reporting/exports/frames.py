@@ -81,13 +81,14 @@ def pairs_frame(study: Study, status: str, findings: Sequence[Finding], of: str 
             required="a paired test",
             fix=".runs has the final value of each run",
         )
+    # One row a pair, as in pairs.csv but with both sides in it: a frame is read by people and by plots.
     rows = []
     for finding in chosen:
         arms = arms_of_sides(study, finding)
         about = (study.study, status, finding.hypothesis, finding.metric, finding.unit)
         rows += [
-            (*about, one.seed, arms["left"], arms["right"], one.left, one.right, one.difference)
-            for one in finding.pairs
+            (*about, pair.seed, arms["left"], arms["right"], pair.left, pair.right, pair.difference)
+            for pair in finding.pairs
         ]
     return _frame(COLUMNS["pairs"], rows)
 

@@ -76,11 +76,13 @@ class PaperSource:
 def article(source: PaperSource) -> Paper:
     """The files of a paper. Raises `SpecError` for prose that cannot be carried over, with its file, and for a figure
     that a report does not have."""
+    # Names for people from here on, as in a report: every table, figure and sentence below reads them.
     studies = {
         name: replace(context, decision=context.decision.labelled(context.study.labels))
         for name, context in source.studies.items()
     }
     style = _style(studies, source.works)
+    # What may raise comes first, prose then figures: nothing of the paper is made for a plan with a mistake.
     parts = {name: _prose(name, text, _asked_for(studies)) for name, text in source.prose.items()}
     drawn, shown = _figures(source.plan, studies, style)
     forests, forest_floats = _forest(studies, style)
@@ -89,6 +91,7 @@ def article(source: PaperSource) -> Paper:
         _abstract(parts["abstract"], style),
         *(_section(parts[name], style) for name in ("introduction", "related")),
         _section(parts["methods"], style),
+        # What most studies share is said once, after the authors' own methods and before the results that rest on it.
         *_headed("subsection", phrase("paper.shared"), [*shared, phrase("paper.own")], style),
         *_headed("section", "Results", [phrase("paper.results", len(studies))], style),
         float_table(_verdicts(studies), style, "tab:verdicts"),
@@ -112,31 +115,33 @@ def article(source: PaperSource) -> Paper:
         works=style.works,
         appendix="\n\n".join(appendix),
     )
+    # What the page cites, and no more.
     texts = {"paper.tex": page, "references.bib": bibtex(keys_in(page, works=style.works), style.works)}
     return Paper(texts, (*forests, *drawn))
 
 
 def _style(studies: Mapping[str, ReportContext], works: Works) -> Style:
+    # Set in typewriter wherever a text has them.
     names = [name for context in studies.values() for name in style_of(context).names]
     return Style(frozenset([*studies, *names]), LINE_OF_PAGE, dict(sorted({**WORKS, **works}.items())))
 
 
 def _asked_for(studies: Mapping[str, ReportContext]) -> dict[str, str]:
     """What prose may ask for: the verdict of a study, and what it found of a claim."""
-    asked = {}
+    text_by_name = {}
     for name, context in studies.items():
-        asked[name] = phrase("paper.verdict", context.decision, with_deviations(context.decision))
-        asked |= {f"{name}.{view.name}": view.clause for view in _views(context)}
-    return asked
+        text_by_name[name] = phrase("paper.verdict", context.decision, with_deviations(context.decision))
+        text_by_name |= {f"{name}.{view.name}": view.clause for view in _views(context)}
+    return text_by_name
 
 
 def _views(context: ReportContext) -> Sequence[FindingView]:
     return views_of(context.decision.findings, context.study)
 
 
-def _prose(name: str, text: str, asked: Mapping[str, str]) -> tuple[Section, ...]:
+def _prose(name: str, text: str, findings: Mapping[str, str]) -> tuple[Section, ...]:
     try:
-        return prose(name, text, asked)
+        return prose(name, text, findings)
     except StudyError as error:
         raise error.at(file=file_of(name)) from None
 
@@ -165,19 +170,20 @@ def _shared_methods(studies: Mapping[str, ReportContext]) -> list[str]:
     paragraphs_by_study = {
         name: [_SENTENCE.split(part) for part in methods(context)] for name, context in studies.items()
     }
+    # Sentence -> the studies whose methods have it, word for word. A number that differs makes it another sentence.
     owners: dict[str, list[str]] = {}
     for name, paragraphs in paragraphs_by_study.items():
-        for sentence in dict.fromkeys(one for part in paragraphs for one in part):
+        for sentence in dict.fromkeys(sentence for part in paragraphs for sentence in part):
             owners.setdefault(sentence, []).append(name)
-    said: set[str] = set()
+    written: set[str] = set()
     made = []
     for part in (part for paragraphs in paragraphs_by_study.values() for part in paragraphs):
-        fresh = [one for one in dict.fromkeys(part) if one not in said and 2 * len(owners[one]) > len(studies)]
-        said |= {*fresh}
+        fresh = [text for text in dict.fromkeys(part) if text not in written and 2 * len(owners[text]) > len(studies)]
+        written |= {*fresh}
         lacking = ([name for name in studies if name not in owners[sentence]] for sentence in fresh)
         if fresh:
             made.append(
-                " ".join(phrase("paper.shared_by", one, names) for one, names in zip(fresh, lacking, strict=True))
+                " ".join(phrase("paper.shared_by", text, names) for text, names in zip(fresh, lacking, strict=True))
             )
     return made
 
@@ -213,6 +219,7 @@ def _claims(studies: Mapping[str, ReportContext]) -> Table:
         tables.EffectRow(name, view.label, view.finding.claim_shown, view.outcome, view)
         for name, context in studies.items()
         for view in _deciding(context)
+        # Of a family per task the report has the rows.
         if not any(view.name in names for names in context.study.task_families.values())
     )
 
@@ -220,13 +227,14 @@ def _claims(studies: Mapping[str, ReportContext]) -> Table:
 def _results(context: ReportContext, style: Style) -> Iterator[str]:
     """The verdict of a study, what deviated, and the findings that made the line of the rule hold."""
     banner = banner_of(context.decision, context.registration)
-    found = phrase("paper.verdict_by_rule", banner.word, banner.headline, [*banner.failed, *banner.reasons])
+    verdict = phrase("paper.verdict_by_rule", banner.word, banner.headline, [*banner.failed, *banner.reasons])
     title = f"{context.study.study}: {context.registration.worded.title}"
-    yield from _headed("subsection", title, [found], style)
+    yield from _headed("subsection", title, [verdict], style)
 
 
 def _forest(studies: Mapping[str, ReportContext], style: Style) -> tuple[list[figures.Drawing], list[str]]:
     """Primary claims of all studies, a panel for each metric, and the floats that show them."""
+    # Of all studies one list, so that claims about one metric share a panel and its axis, each with its study's name.
     views = []
     for name, context in studies.items():
         labels = context.study.labels
@@ -237,6 +245,8 @@ def _forest(studies: Mapping[str, ReportContext], style: Style) -> tuple[list[fi
     panels = [Panel("", partial(forest, group, wide=False, named_only=True), "") for group in groups]
     figure = Figure("Claims", phrase("paper.forest", Shared(views)), tuple(panels))
     drawn = [figures.Drawing(figure, panel, f"forest-{at}") for at, panel in enumerate(panels, start=1)]
+    # Panels fill a float until a page holds no more: 22 pixels a claim and 60 for axis and title, as the forest is
+    # drawn.
     floats: list[list[str]] = [[]]
     room = MOST_PIXELS
     for drawing, group in zip(drawn, groups, strict=True):
@@ -261,24 +271,27 @@ def _figures(
     for study, names in plan.figures.items():
         if study not in studies:
             raise _error(("figures", study), f"'{study}' is no study of this paper", nearest(study, studies))
+        # The report's own drawings: a paper shows what the report shows, and draws nothing else.
         drawings = figures.drawings(compose(studies[study]))
         by_name = {drawing.figure.name: drawing.figure for drawing in drawings}
         stems = figures.files_of(drawings)
         for at, name in enumerate(names):
             if name not in by_name:
                 raise _error(("figures", study, at), f"{study} has no figure '{name}'", nearest(name, by_name))
-            used = [replace(one, stem=f"{study}-{one.stem}") for one in drawings if one.stem in stems[name]]
+            used = [
+                replace(drawing, stem=f"{study}-{drawing.stem}") for drawing in drawings if drawing.stem in stems[name]
+            ]
             drawn += used
             caption = f"{study}. {by_name[name].caption}"
-            files = [f"figures/{one.stem}.pdf" for one in used]
+            files = [f"figures/{drawing.stem}.pdf" for drawing in used]
             figure = replace(by_name[name], caption=caption)
             floats.setdefault(study, []).append(float_figure(figure, style, files, f"fig:{study}:{at + 1}"))
     return drawn, floats
 
 
-def _error(field: tuple[str | int, ...], found: str, fix: str) -> SpecError:
+def _error(field: tuple[str | int, ...], fault: str, fix: str) -> SpecError:
     required = "a study of this paper and a figure of its report"
-    return SpecError(found, required=required, fix=fix, where=Where(field=field))
+    return SpecError(fault, required=required, fix=fix, where=Where(field=field))
 
 
 # -- appendix ----------------------------------------------------------------------------------------------------------
@@ -288,6 +301,7 @@ def _registered(context: ReportContext, style: Style) -> str:
     """The setting of a study, the line of its rule that held, what deviated, and when and under which hashes it was
     promised and decided."""
     parts: list[Block] = [*registration_section(context).blocks, *runs_section(context).blocks]
+    # Taken out of the report's own sections by their terms, so that a hash in the paper is written as in the report.
     facts = {term: text for part in parts if isinstance(part, Terms) for term, text in part.items}
     reasons = [phrase("first_screen.reason", check) for check in context.decision.deviations]
     items = (

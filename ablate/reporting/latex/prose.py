@@ -41,7 +41,7 @@ def prose(name: str, text: str, findings: Mapping[str, str]) -> tuple[Section, .
     for at, part in _parts(lines):
         _require_plain(part, at)
         heading = re.fullmatch(r"(##?) (.+)", part[0])
-        if (heading is None or len(heading[1]) == 2) and not titles:
+        if (heading is None or len(heading[1]) == 2) and not titles:  # a subsection too has no section to be in
             raise _error(f"{name} begins with other text", "a heading first, which is the section's", at, "# TITLE")
         if heading is not None and len(heading[1]) == 1 and titles:
             raise _error("a second heading of the first level", "one section a file", at, f"#{part[0]}")
@@ -62,13 +62,13 @@ def _parts(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
         if line.strip():
             part.append(line.rstrip())
         elif part:
-            yield at - len(part), part
+            yield at - len(part), part  # the blank line that ends a part is not one of it
             part = []
 
 
 def _require_plain(part: list[str], at: int) -> None:
     for n, line in enumerate(part):
-        plain = _CODE.sub("", line)
+        plain = _CODE.sub("", line)  # in `code` a star is a star
         for row, (pattern, what) in enumerate(_NOT_CARRIED):
             if (pattern.search if row < _ANYWHERE else pattern.match)(plain):
                 required = "headings, paragraphs, lists with '- ', tables and `code`"
@@ -76,11 +76,13 @@ def _require_plain(part: list[str], at: int) -> None:
 
 
 def _filled(line: str, at: int, findings: Mapping[str, str]) -> str:
-    def of(asked: re.Match[str]) -> str:
-        if asked[1] not in findings:
+    def of(reference: re.Match[str]) -> str:
+        if reference[1] not in findings:
             required = "a study of this paper, or one of its claims as STUDY.CLAIM"
-            raise _error(f"'{asked[1]}' is neither a study nor a claim", required, at, nearest(asked[1], findings))
-        return findings[asked[1]]
+            raise _error(
+                f"'{reference[1]}' is neither a study nor a claim", required, at, nearest(reference[1], findings)
+            )
+        return findings[reference[1]]
 
     return _ASKED.sub(of, line)
 
@@ -89,7 +91,7 @@ def _block(part: list[str], at: int) -> Block:
     if part[0].startswith("|"):
         return _table(part, at)
     if part[0].startswith("- "):
-        items = re.split(r"(?:^|\n)- ", "\n".join(part))[1:]
+        items = re.split(r"(?:^|\n)- ", "\n".join(part))[1:]  # an item goes on over lines that do not begin with "- "
         return Facts(tuple(("", " ".join(item.split())) for item in items))
     return Paragraph(" ".join(line.strip() for line in part))
 
@@ -98,8 +100,9 @@ def _table(part: list[str], at: int) -> Table:
     rows = [tuple(cell.strip() for cell in line.strip().strip("|").split("|")) for line in part]
     ruled = len(part) > 2 and _RULE.fullmatch(part[1]) is not None
     if not ruled or len({len(row) for row in rows}) > 1 or len(set(rows[0])) < len(rows[0]):
-        found = "a table with rows of different lengths, two columns of one name, or without its second line"
-        raise _error(found, "a heading for each column, a second line such as |---|---:|, and rows", at)
+        fault = "a table with rows of different lengths, two columns of one name, or without its second line"
+        raise _error(fault, "a heading for each column, a second line such as |---|---:|, and rows", at)
+    # A colon ends the heading of a column of numbers, as in `blocks.columns`.
     heads = [head + ":" * rule.endswith(":") for head, rule in zip(rows[0], rows[1], strict=True)]
     written = Catalogued[tuple[str, ...]](
         "", {head: itemgetter(column) for column, head in enumerate(heads)}, caption=False
@@ -107,5 +110,5 @@ def _table(part: list[str], at: int) -> Table:
     return written.of(rows[2:])
 
 
-def _error(found: str, required: str, line: int, fix: str = "") -> SpecError:
-    return SpecError(found, required=required, fix=fix, where=Where(line=line))
+def _error(fault: str, required: str, line: int, fix: str = "") -> SpecError:
+    return SpecError(fault, required=required, fix=fix, where=Where(line=line))

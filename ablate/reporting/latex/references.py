@@ -50,6 +50,8 @@ def works_of(bib: str) -> Works:
     works = {}
     for entry in _ENTRY.finditer(bib):
         kind, key, body = entry.groups()
+        # A pattern for files written as ours are, a field a line; what it does not match is counted below and
+        # refused.
         fields = dict(_FIELD.findall(body))
         lacking = [name for name in ("author", "title", "year", "cited") if not fields.get(name)]
         lacking += [] if _place(fields) else ["journal, booktitle, publisher or eprint"]
@@ -75,6 +77,7 @@ WORKS = works_of((Path(__file__).parents[1] / "templates" / "references.bib").re
 
 def citations(works: Works) -> Mapping[str, str]:
     """How a text cites a work -> its key."""
+    # A work may be cited in several ways, as Holm 1979 and Holm (1979).
     return {words: key for key, work in works.items() for words in work.cited}
 
 
@@ -103,6 +106,7 @@ def _entry(key: str, work: Work) -> str:
 
 def _kept(title: str) -> str:
     first, space, rest = title.partition(" ")
+    # The first word of a title keeps its capital in any style.
     return first + space + re.sub(r"(?<![\\\w{])([A-Z]\w*)", r"{\1}", rest)
 
 
@@ -124,5 +128,5 @@ def _line(work: Work) -> str:
 
 
 def _authors(author: str) -> str:
-    names = [" ".join(reversed(name.split(", "))) for name in author.split(" and ")]
+    names = [" ".join(reversed(name.split(", "))) for name in author.split(" and ")]  # "Holm, Sture" to "Sture Holm"
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]

@@ -296,7 +296,7 @@ def _amended_fields(context: ReportContext, amendments: tuple[AmendedEntry, ...]
     for amendment in amendments:
         when = f"{words.moment(amendment.at)}, entry {amendment.index}"
         for field, (hypotheses, arms, rule) in reached(context.study, amendment.differences).items():
-            difference = next((one for one in amendment.differences if one.field == field), None)
+            difference = next((changed for changed in amendment.differences if changed.field == field), None)
             values = (NONE, NONE)
             if difference is not None:
                 values = (estimates.value(difference.registered), estimates.value(difference.now))

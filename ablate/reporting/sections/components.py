@@ -86,13 +86,15 @@ def _interactions(
 ) -> Table:
     arms, rows = components.arms(), []
     for name in names:
-        one, other = components.effects()[name]
+        first, second = components.effects()[name]
         view, means = views[name], []
         # In the order of the columns: neither, the first alone, the second alone, both.
-        for has_other, has_one in product((False, True), repeat=2):
-            inside = [arm for arm, parts in arms.items() if (one in parts, other in parts) == (has_one, has_other)]
+        for has_second, has_first in product((False, True), repeat=2):
+            inside = [
+                arm for arm, parts in arms.items() if (first in parts, second in parts) == (has_first, has_second)
+            ]
             means.append(_mean_of(context, view, inside))
-        rows.append(PartRow(f"{one}*{other}", "", "", view.finding.n, view, tuple(means)))
+        rows.append(PartRow(f"{first}*{second}", "", "", view.finding.n, view, tuple(means)))
     return tables.INTERACTIONS.of(rows)
 
 

@@ -164,6 +164,7 @@ def _table(
     context: ReportContext, figure: PublishedFigure, arms_by_look: Mapping[PublishedLook, tuple[ArmAtStep, ...]]
 ) -> Table:
     published = _decimals_written(figure.published.values())
+    # Decimals of our means by the smallest spread of ours: two significant digits of it.
     spreads = [arm.sd for arms in arms_by_look.values() for arm in arms if arm.sd]
     # Without a spread of ours, at least as exact as what was published.
     ours = estimates.decimals_for(min(spreads)) if spreads else max(3, published)
@@ -206,6 +207,7 @@ def _note(
 ) -> str:
     """The metric's definition, what was derived, and every value that is lacking, by seed and reason."""
     declared = context.study.metric(figure.metric) or TASK_METRICS.get(figure.metric)
+    # One entry a look: what is lacking and what diverged later are said by seed, never left out.
     looks = [
         {
             "label": phrase("published.look", look),
@@ -259,6 +261,7 @@ def _orders(figure: PublishedFigure, arms_by_look: Mapping[PublishedLook, tuple[
 
 
 def _order(theirs: Mapping[str, float], arms: Sequence[ArmAtStep]) -> str:
+    # By pairs of arms: how many of them lie in our data in the published order.
     ours = {arm.arm: arm.mean for arm in arms if arm.mean is not None}
     if without := [arm.arm for arm in arms if arm.mean is None]:
         return phrase("published.without_value", without)

@@ -133,7 +133,7 @@ def _facts(context: ReportContext) -> Iterator[tuple[str, object]]:
     yield "command", command_line(study.command) if own else ""
     yield "code", _files(registration.scripts or ())
     yield "commits", (commits := commits_of(study, registration))
-    yield "changed", {one.name: _changed(one.changes) for one in commits if one.changes is not None}
+    yield "changed", {commit.name: _changed(commit.changes) for commit in commits if commit.changes is not None}
     yield "data", _files(registration.data_files) if own else ""
     yield "corpora", [_corpus(context, corpus) for corpus in registration.pinned]
     yield "tasks", "" if registration.tasks is None else _tasks(study, registration.tasks)

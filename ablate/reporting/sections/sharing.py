@@ -39,6 +39,7 @@ def sharing_blocks(context: ReportContext) -> list[Block]:
 
 def _row(context: ReportContext, arm: str) -> SharingRow:
     study, runs = context.study, {run.cell: run for run in context.evidence.runs}
+    # Arm and baseline of each seed of which both runs are here; hashes by the names that the trainer gave them.
     pairs = [
         (_stated(runs[arm, seed]), _stated(runs[study.baseline, seed]))
         for seed in study.seeds
@@ -47,10 +48,11 @@ def _row(context: ReportContext, arm: str) -> SharingRow:
     equal, total, alone = [0, 0, 0], [0, 0, 0], set[str]()
     for mine, theirs in pairs:
         for name in mine.keys() & theirs.keys():
+            # 0 initial values, 1 batches, 2 anything else.
             kind = next((at for at, pattern in enumerate(_KINDS) if pattern.search(name)), 2)
             total[kind] += 1
             equal[kind] += mine[name] == theirs[name]
-        alone |= mine.keys() ^ theirs.keys() if mine and theirs else set()
+        alone |= mine.keys() ^ theirs.keys() if mine and theirs else set()  # a run that states nothing lacks nothing
     shown = tuple(phrase("audit.equal_of", n, of) if of else "" for n, of in zip(equal, total, strict=True))
     names = sorted(alone)
     return SharingRow(context.arm(arm), _code(context, arm), shown, phrase("audit.named", names[:4], len(names) - 4))
@@ -68,7 +70,7 @@ def _code(context: ReportContext, arm: str) -> str:
         return ""
     blobs = ({file.path: (file.mode, file.blob) for file in pin.files} for pin in (mine, theirs))
     left, right = blobs
-    same = sum(right.get(path) == file for path, file in left.items())
+    same = sum(right.get(path) == file for path, file in left.items())  # the same bytes and mode under the same path
     return phrase("audit.code_shared", same, len(left.keys() | right.keys()))
 
 
@@ -80,6 +82,7 @@ def _gains(context: ReportContext) -> Iterator[GainRow]:
         low, high = _interval(finding.correlation, len(finding.pairs))
         unpaired = _unpaired(finding, finding.correlation)
         between = _unpaired(finding, low), _unpaired(finding, high)
+        # R = 1 with equal spreads: no number of unpaired runs would do.
         if all(map(math.isfinite, (unpaired, *between))):
             yield GainRow(view, finding.correlation, (low, high), unpaired, between)
 

@@ -26,6 +26,7 @@ def tuning_section(context: ReportContext) -> Section | None:
     choices, tune = choices_of(AuditContext(context.registration, context.evidence)), context.study.tune
     if not choices or tune is None:
         return None
+    # What choosing cost, next to what was judged: wall seconds of all runs of either kind.
     pilot, judged = (
         [run.wall_s for run in context.evidence.runs if run.variant in arms]
         for arms in (context.study.pilots, context.study.arms)
@@ -76,6 +77,7 @@ def _untuned(context: ReportContext, tune: Tune) -> Table | None:
         # Pilot values are raw and final: other claims cannot be read from them.
         if study.hypotheses[name].scale == "raw" and study.hypotheses[name].read == "final"
     }
+    # Keyed by the setting in words: two arms were tried at the same setting where it reads the same.
     rows = []
     for text, setting in {setting_in_words(pilot.setting): pilot.setting for pilot in study.pilots.values()}.items():
         pilot_of = {pilot.of: name for name, pilot in study.pilots.items() if pilot.setting == setting}

@@ -28,6 +28,7 @@ def gate_section(gated: Gated, *, table: bool = True) -> Section:
     """What became of two commits: the answer, what it rests on, and what was compared. A terminal is too narrow for its
     `table`, and the sentence above has the numbers."""
     name = gated.source.stem
+    # Without a decision: the same code, or runs that are still to be made.
     if gated.decided is None:
         text = phrase("gate.same_code", gated)
         if gated.ran is not None:
@@ -39,7 +40,9 @@ def gate_section(gated: Gated, *, table: bool = True) -> Section:
     registration = gated.decided.registration
     decision = gated.decided.decision.labelled(registration.study.labels)
     views = views_of(decision.findings, registration.study)
+    # Claims of no change that were shown.
     equal = [view for view in views if view.claim.kind.supported == "margins" and view.outcome == "supported"]
+    # A sequential study may have stopped early.
     n_seeds = decision.look.n_seeds if decision.look is not None else len(registration.study.seeds)
     title = phrase("gate.title", gated, name, phrase("gate.within", equal) if equal else "", n_seeds)
     reasons = Paragraph(" ".join(_reasons(gated, decision, registration, views, n_seeds)))
@@ -54,6 +57,7 @@ def _reasons(
     banner = banner_of(decision, registration)
     yield from (f"{reason}." for reason in banner.failed)
     if gated.answer == "identical":
+        # Equal to the bit in n of n seeds is no proof for the next seed: the bound says how many could still differ.
         yield phrase("gate.identical", n_seeds, words.share(upper_bound(0, n_seeds)))
     elif gated.answer == "undecided":
         by_name = {view.name: view for view in views}
@@ -71,11 +75,11 @@ def _reasons(
 def _plan(decision: Decision, registration: Registration) -> Retrospective | None:
     """The claim by which further seeds are counted: that of no change, else the one that needs most."""
     is_open = {finding.hypothesis for finding in decision.findings if finding.outcome == "inconclusive"}
-    looked_back = [one for one in look_back(registration, decision.findings) if one.hypothesis in is_open]
+    looked_back = [plan for plan in look_back(registration, decision.findings) if plan.hypothesis in is_open]
     claims = registration.study.claims
-    of_no_change = [one for one in looked_back if claims[one.hypothesis].kind.supported == "margins"]
+    of_no_change = [plan for plan in looked_back if claims[plan.hypothesis].kind.supported == "margins"]
     # Beyond reach counts as most.
-    return max(of_no_change or looked_back, key=lambda one: one.seeds_80 or float("inf"), default=None)
+    return max(of_no_change or looked_back, key=lambda plan: plan.seeds_80 or float("inf"), default=None)
 
 
 def _table(gated: Gated, views: Sequence[FindingView]) -> Iterator[Block]:

@@ -33,7 +33,7 @@ def describe(entry: Entry) -> str:
     """What happened, in words from what the entry says."""
     # A `reported` entry has a hash for each page, under its name.
     pages = [name for name in entry.stated if name.startswith("report.")]
-    text = phrase("ledger_parts.entry", entry, _values(entry), pages)
+    text = phrase("ledger_parts.entry", entry, _values(entry), pages)  # most entries; a decision has words of its own
     if isinstance(entry, DecidedEntry):
         text = describe_decision(entry)
     return phrase("ledger_parts.described", text, entry.cut_back, entry.ended_line is not None)
@@ -59,6 +59,7 @@ def programme_section(programme: Programme) -> Section:
     Every p has its n and its method next to it, or says that there is none.
     """
     confirmatory = programme.confirmatory
+    # Endings that occur, in a fixed order; of each how many were carried over by an amendment.
     counts = [
         (programme.count(ending), ending, sum(claim.carried_over for claim in confirmatory if claim.ending == ending))
         for ending in ENDINGS

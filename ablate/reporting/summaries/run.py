@@ -58,6 +58,7 @@ def early_look_section(look: EarlyLook) -> Section:
 
 def reproduction_section(reproduction: Reproduction) -> Section:
     """Whether a run made again is the sealed one, and by how much it differs: differences only, no value."""
+    # The largest difference first.
     different = sorted((m for m in reproduction.metrics if not m.equal), key=lambda m: -m.largest_relative)
     more = len(different) - _MOST_METRICS
     made = blocks(
@@ -94,6 +95,7 @@ def run_costs_section(costs: RunCosts) -> Section:
 
 def trial_section(trial: Trial) -> Section:
     """What a trial found: costs and mistakes, no value of a metric."""
+    # A range a metric, its upper end as `assume:` has it, so that table and line agree.
     ranges = {name: (_up(noise.sd), noise) for name, noise in trial.assume.items()}
     made = blocks(
         "trial",

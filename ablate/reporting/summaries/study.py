@@ -77,6 +77,7 @@ def study_section(study: Study, pins: Pins = NO_PINS) -> Section:
 def _claims(study: Study) -> Iterator[dict[str, object]]:
     """What support and refutation of each claim mean; of a family per task, of any task."""
     for label, name in said_once(study).items():
+        # Said once for all tasks of a family.
         supported, refuted = (of_any_task(study, label, meaning) for meaning in meanings(study, name))
         tasks = tasks_of(study, label)
         yield {
@@ -149,6 +150,7 @@ def arms_table(study: Study) -> Table:
     """Every arm, what it changes in the base, and which one is the baseline."""
     rows = []
     for arm in study.arms.values():
+        # As it is written in the study's file.
         changes = [*(f"{field} = {json.dumps(value)}" for field, value in arm.overrides.items())]
         changes += _tuned(study, arm.name)
         own = arm.name if study.labels.arms else ""
@@ -201,6 +203,8 @@ def design_section(design: Design) -> Section:
     from ablate.reporting.tables import SCENARIOS
 
     cost = "" if design.cost_s is None else words.duration(design.cost_s)
+    # Each claim's power, then the whole rule in simulated truths, then what cannot happen, what is refused, and what
+    # to do.
     made: list[Block] = [_hypotheses(design), Facts((*facts_of(design), *plans_of(design)))]
     if design.scenarios:
         made.append(SCENARIOS.of(design.scenarios, gate=design.gate))
@@ -223,6 +227,7 @@ def _hypotheses(design: Design) -> Table:
     rows = []
     for label, members in by_family(design.hypotheses).items():
         shown = label if len(members) == 1 else phrase("study_parts.least_power", label, len(members))
+        # Of a family per task the weakest, as registration refuses by it.
         rows.append(HypothesisPlan(min(members, key=lambda member: member.power or 0.0), shown))
     return DESIGN_TO_COME.of(rows)
 
@@ -259,6 +264,7 @@ def arm_costs_section(runs: PlannedRuns) -> Section:
 
 def amendment_section(study: Study, registered: Sequence[Entry], amendment: AmendedEntry) -> Section:
     """What an amendment changes or would change, what was known by then, and what it makes exploratory."""
+    # What it makes exploratory follows from the fields that differ and from what was known by then.
     exploratory, value = affected(study, [amendment]), estimates.value
     made = blocks(
         "amendment",

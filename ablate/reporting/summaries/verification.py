@@ -34,6 +34,7 @@ _SEALS = {
 
 def verification_sections(checked: Verification, *, details: bool = False) -> list[Section]:
     """What each study claims and found, four lines about the check, and every item where `details` are wanted."""
+    # One study in full; of several a line each, as a repository may have hundreds.
     if len(checked.studies) == 1:
         studies = [_study(checked.studies[0])]
     else:
@@ -94,6 +95,8 @@ def _dates(study: StudySummary) -> str:
 
 
 def _four_lines(verification: Verification) -> tuple[Block, ...]:
+    # What was checked, what that found, what deviated, and which seals hold: always all four, so that a line that is
+    # missing cannot be taken for a good one.
     checked = [item for item in verification.items if item.state != "not checked"]
     holding = [(_name(seal), seal) for seal in verification.seals if seal.state == "holds"]
     faults = sum(len(item.faults) for item in verification.items)
@@ -153,16 +156,19 @@ def _name(seal: SealCheck) -> str:
 def next_step(checked: Verification) -> str:
     """What to type: the remedy of what changed, else of what was not checked, else what comes after a check."""
     decided = bool(checked.studies) and all(study.decision is not None for study in checked.studies)
+    # The gravest first. A bundle that changed cannot be repaired here, and is to be had again; a study in a
+    # repository can be restored.
     if not checked.intact and (checked.bundle is not None or not checked.studies):
         return phrase("verification_parts.ask_again")
     if not checked.intact:
         fix = next(item.fix for item in checked.items if item.faults)
         return phrase("verification_parts.mend", fix, checked.target)
+    # Nothing changed, but something could not be checked.
     missing = next((item.fix for item in checked.unchecked if item.fix), "")
     if missing and not checked.judged_differently and checked.bundle is None:
         return missing
     if checked.judged_differently:
-        verb = "decide"
+        verb = "decide"  # so that this version's judgement is on record next to the earlier one
     elif checked.bundle is not None and not decided:
         return phrase("verification_parts.nothing_yet")
     elif checked.bundle is not None:
@@ -179,6 +185,7 @@ def _details(checked: Verification) -> Iterator[Block]:
     yield tables.ITEMS.of(checked.items)
     seals = ((_SEALS[seal.state], phrase("verification_parts.seal", seal, _name(seal))) for seal in checked.seals)
     yield Facts(tuple(seals))
+    # Each kind of seal once, with what it proves and what it leaves open.
     worth = [KINDS[kind] for kind in KINDS if any(seal.kind == kind for seal in checked.seals)]
     if worth:
         yield tables.SEALS.of(worth, left_open=LEFT_OPEN_BY_ALL)
