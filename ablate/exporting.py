@@ -115,7 +115,11 @@ def export_model(study: StudySource, run: str, folder: Path, *, workspace: Works
 
 
 def known_forms(forms: Sequence[str]) -> list[str]:
-    """The forms, each once; of `all`, every one. Raises `EvidenceError` for one that there is not."""
+    """The forms, each once; of `all`, every one. Raises `EvidenceError` for one that there is not.
+
+    >>> known_forms(["latex", "csv", "csv"])
+    ['latex', 'csv']
+    """
     from ablate.reporting.exports.files import Export
 
     every = [*PAGES, *get_args(Export)]

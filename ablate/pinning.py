@@ -163,6 +163,9 @@ def pin_code(context: StudyContext, *, keeps: bool = True) -> Pins:
 
     Where arms are commits, a name that is registered keeps what it meant; with `keeps` false nothing is left in the
     repository of one that is pinned only to be shown.
+
+        >>> [pin.path for pin in pin_code(ablate.Workspace().open("studies/own.yaml")).scripts]
+        ['train.py']
     """
     from ablate.capabilities import require_program
     from prereg.commits.resolve import resolve_with_changes

@@ -54,7 +54,11 @@ def plan_runs(study: StudySource, *, workspace: Workspace = HERE) -> PlannedRuns
 
 
 def planned(context: StudyContext) -> PlannedRuns:
-    """The same, of a study that has been checked."""
+    """The same, of a study that has been checked.
+
+    >>> planned(HERE.open("studies/own.yaml")).cells[:2]
+    (('slow', 1), ('fast', 1))
+    """
     from prereg.documents.sentences import say
 
     study = context.study

@@ -162,7 +162,13 @@ def _unpromised(spec: RunSpec | CommandSpec, others: list[str]) -> tuple[str, ..
 def recorded_run(
     context: StudyContext, registration: Registration, run: str
 ) -> tuple[RunSpec | CommandSpec, RunRecord]:
-    """The planned run of a name, and its sealed record."""
+    """The planned run of a name, and its sealed record.
+
+    >>> context = HERE.open("studies/own.yaml")
+    >>> spec, record = recorded_run(context, require_registered(context), "fast/1")
+    >>> spec.seed, record.status
+    (1, 'done')
+    """
     from ablate.records.store import RunFolder
     from prereg.registry.plan import plan
 

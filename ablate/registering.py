@@ -227,7 +227,11 @@ def preview_amendment(study: StudySource, *, workspace: Workspace = HERE) -> Ame
 
 
 def registrations(study: StudySource, workspace: Workspace = HERE) -> tuple[PromiseEntry, ...]:
-    """The ledger's entries that registered a study and amended it, oldest first."""
+    """The ledger's entries that registered a study and amended it, oldest first.
+
+    >>> [entry.event for entry in registrations("studies/own.yaml")]
+    ['registered']
+    """
     return tuple(entry for entry in workspace.open(study).entries if isinstance(entry, PromiseEntry))
 
 
@@ -270,7 +274,12 @@ def export(
 
 
 def save(text: str, path: Path) -> None:
-    """Write a document; a file that says something else is left alone, for it may hold a person's answers."""
+    """Write a document; a file that says something else is left alone, for it may hold a person's answers.
+
+    >>> save("# Registration", Path("page.md"))
+    >>> Path("page.md").read_text()
+    '# Registration'
+    """
     if path.is_dir():
         raise StudyFileError(
             "a folder", required="the name of a file", fix=f"--out {path / 'document.md'}", where=Where(file=path)

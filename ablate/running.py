@@ -201,7 +201,12 @@ def _require_choice(context: StudyContext, registration: Registration, only: Seq
 
 
 def look_to_run_up_to(context: StudyContext, registration: Registration) -> Look | None:
-    """The first look not taken yet, or none for a fixed number of seeds. Refused once a look has ended the study."""
+    """The first look not taken yet, or none for a fixed number of seeds. Refused once a look has ended the study.
+
+    >>> context = HERE.open("studies/own.yaml")
+    >>> look_to_run_up_to(context, require_registered(context)) is None  # a fixed number of seeds
+    True
+    """
     from prereg.registry.looks import looks_of, next_look, taken_looks
 
     study = registration.study
@@ -221,7 +226,13 @@ def look_to_run_up_to(context: StudyContext, registration: Registration) -> Look
 def runs_left(
     context: StudyContext, registration: Registration, names: Sequence[str]
 ) -> tuple[tuple[str, ...], dict[str, RunRecord]]:
-    """Of the ARM/SEED in `names` those that a call of `run` would make now; and the records of all sealed runs."""
+    """Of the ARM/SEED in `names` those that a call of `run` would make now; and the records of all sealed runs.
+
+    >>> context = HERE.open("studies/own.yaml")
+    >>> left, records = runs_left(context, require_registered(context), ["fast/1", "slow/1"])
+    >>> left, records["fast/1"].status
+    ((), 'done')
+    """
     from ablate.runner.machine import records_of
 
     look, records = look_to_run_up_to(context, registration), records_of(context.root, registration)

@@ -172,7 +172,11 @@ class RunCosts(FrozenModel):
 
 
 def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
-    """What `ablate run` would make now, from the records that are here. Raises `StudyError` as `run` would."""
+    """What `ablate run` would make now, from the records that are here. Raises `StudyError` as `run` would.
+
+    >>> read_costs(HERE.open("studies/own.yaml"), RunOptions()).runs  # every run is sealed
+    ()
+    """
     import shutil
 
     from ablate.runner.local import slots_of

@@ -102,7 +102,14 @@ def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict
 
 
 def spread_over_seeds(table: Floats, *, paired: bool) -> TrialSpread | None:
-    """From values, a row a seed and a column an arm; none where they do not vary."""
+    """From values, a row a seed and a column an arm; none where they do not vary.
+
+    >>> import numpy as np
+    >>> two_arms = np.array([[2.50, 2.40], [2.54, 2.43], [2.47, 2.38], [2.52, 2.41]])  # a row a seed
+    >>> spread = spread_over_seeds(two_arms, paired=True)
+    >>> spread.low < spread.estimate < spread.sd
+    True
+    """
     from ablate.judge.design.assumptions import cautious, sd_range, variances
     from ablate.runner.trial import TrialSpread
 

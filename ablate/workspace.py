@@ -225,7 +225,11 @@ def with_evidence(context: StudyContext) -> Iterator[StudyContext]:
 
 def require_registered(context: StudyContext, *, fix: str = "") -> Registration:
     """The registration in force, of an unchanged study. `fix` is what to type where there is none, unless it is
-    `ablate run`, which trains."""
+    `ablate run`, which trains.
+
+        >>> require_registered(HERE.open("studies/own.yaml")).study.seeds
+        (1, 2, 3)
+    """
     from prereg.registry.history import require_unchanged
 
     registered = context.load_registration()

@@ -70,7 +70,11 @@ def halves(tokens: Tokens | Pooled, context: int) -> tuple[Tokens | Pooled, Toke
 
 
 def whole(tokens: Tokens | Pooled) -> np.ndarray:
-    """All ids in memory; of pooled parts one after another."""
+    """All ids in memory; of pooled parts one after another.
+
+    >>> whole(Pooled({"code": np.array([1, 2]), "prose": np.array([3])})).tolist()
+    [1, 2, 3]
+    """
     if isinstance(tokens, Pooled):
         return np.concatenate([whole(part) for part in tokens.parts.values()])
     return np.array(tokens[0 : len(tokens)])

@@ -151,7 +151,11 @@ def repeated_units(units: Iterable[str], one_in: int = 1) -> Share:
 
 
 def repeated_from(earlier: Iterable[str], units: Iterable[str], one_in: int = 1) -> Share:
-    """Units that occur among earlier ones: of held-out text, what training text gives away."""
+    """Units that occur among earlier ones: of held-out text, what training text gives away.
+
+    >>> repeated_from(["a", "b"], ["b", "c"])
+    Share(repeated=1, units=2)
+    """
     hashes = _followed(units, one_in)
     return Share(int(np.isin(hashes, _followed(earlier, one_in)).sum()), len(hashes))
 

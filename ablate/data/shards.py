@@ -110,6 +110,12 @@ def take_in(
     """The manifest of a folder of shards, every byte read and hashed, no id too large.
 
     The folder holds `*.bin`, or folders `train` and `validation` that do; files are read in order of name.
+
+        >>> Path("ids").mkdir()
+        >>> np.arange(8, dtype="<u2").tofile("ids/first.bin")
+        >>> manifest = take_in("mine", Path("ids"), Path("cache"), vocabulary=8)
+        >>> open_shards(manifest, Path("cache"))["train"][2:5].tolist()
+        [2, 3, 4]
     """
     if not 2 <= vocabulary <= 2**31:
         raise CorpusError(f"a vocabulary of {vocabulary} entries", required="at least 2 and at most 2,147,483,648")

@@ -369,7 +369,11 @@ _CAN_WRITE = "a tokenizer that can write the text, such as one over bytes"
 
 
 def library_json(tokenizer: CharTokenizer | BpeTokenizer | FileTokenizer) -> str:
-    """The tokenizer.json of a tokenizer, which gives a whole text the ids that the model was trained on."""
+    """The tokenizer.json of a tokenizer, which gives a whole text the ids that the model was trained on.
+
+    >>> json.loads(library_json(CharTokenizer.of("banana")))["model"]["vocab"]
+    {'a': 0, 'b': 1, 'n': 2}
+    """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     if isinstance(tokenizer, FileTokenizer):

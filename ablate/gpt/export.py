@@ -62,7 +62,14 @@ def architecture_of(model: Model) -> str:
 
 
 def transformers_model(model: Model, weights: Mapping[str, Tensor]) -> tuple[Config, Weights]:
-    """The content of config.json, and weights by their names there. Raises `EvidenceError` as `architecture_of`."""
+    """The content of config.json, and weights by their names there. Raises `EvidenceError` as `architecture_of`.
+
+    >>> from ablate.gpt.model import GPT
+    >>> small = Model(layers=1, heads=2, width=8, context=4)
+    >>> config, weights = transformers_model(small, dict(GPT(small, vocabulary=5).named_parameters()))
+    >>> config["architectures"], tuple(weights["transformer.h.0.attn.c_attn.weight"].shape)
+    (['GPT2LMHeadModel'], (8, 24))
+    """
     architecture = architecture_of(model)
     # Read before the embedding norm is folded in: a head that shares the table multiplies by the table as it was
     # trained.

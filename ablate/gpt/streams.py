@@ -56,7 +56,11 @@ def raw_words(seed: int, label: str, count: int) -> list[int]:
 
 
 def generator(seed: int, *labels: str | int) -> torch.Generator:
-    """A fresh CPU generator for one purpose."""
+    """A fresh CPU generator for one purpose.
+
+    >>> int(generator(1, "init", "head.weight").initial_seed()) == key(1, "init", "head.weight")
+    True
+    """
     import torch  # here: `ablate check` draws a corpus, and no tensor
 
     return torch.Generator().manual_seed(key(seed, *labels))

@@ -59,7 +59,13 @@ def learning_rate(optim: Optim, step: int, steps: int) -> float:
 
 
 def build_optimizers(model: GPT, optim: Optim) -> tuple[torch.optim.Optimizer, ...]:
-    """The registered optimiser; decay on matrices only, never on norms and biases. Muon comes as two."""
+    """The registered optimiser; decay on matrices only, never on norms and biases. Muon comes as two.
+
+    >>> from prereg.study.training import Model
+    >>> model = GPT(Model(layers=1, heads=2, width=8, context=4), vocabulary=5)
+    >>> [type(optimizer).__name__ for optimizer in build_optimizers(model, Optim(name="muon"))]
+    ['Muon', 'AdamW']
+    """
     # By identity: with tied embeddings one tensor has two names, and must get one moment and one decay.
     # one block's matrices; biases and norms have one dimension
     inside = {id(p) for block in model.blocks for p in block.parameters() if p.dim() == 2}

@@ -63,5 +63,9 @@ class Catalogued(Generic[Row]):
 
 
 def picked(cells: Mapping[str, Cell[Row]], *headings: str) -> dict[str, Cell[Row]]:
-    """Some of the columns that kinds of tables share, in this order."""
+    """Some of the columns that kinds of tables share, in this order.
+
+    >>> list(picked({"Arm": str, "Seed": str, "n:": str}, "n:", "Arm"))
+    ['n:', 'Arm']
+    """
     return {heading: cells[heading] for heading in headings}

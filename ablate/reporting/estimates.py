@@ -64,7 +64,11 @@ def with_unit(name: str, unit: str) -> str:
 
 
 def decimals_of(spreads: Iterable[float | None], values: Iterable[float] = ()) -> int:
-    """`decimals_for` the smallest of some spreads, and the largest of the values shown; three where none is known."""
+    """`decimals_for` the smallest of some spreads, and the largest of the values shown; three where none is known.
+
+    >>> decimals_of([0.0123, None])
+    3
+    """
     return decimals_for(min(filter(None, spreads), default=0.0), max(map(abs, values), default=math.inf))
 
 
@@ -112,7 +116,11 @@ def bound_in_words(share: float) -> str:
 
 
 def interval(bounds: Interval | None, decimals: int) -> str:
-    """`[−0.031, −0.012]`; an open end says so."""
+    """`[−0.031, −0.012]`; an open end says so.
+
+    >>> interval(Interval(low=-0.0312, high=-0.012, level=0.95, method="paired_t"), decimals=3)
+    '[−0.031, −0.012]'
+    """
     if bounds is None:
         return "no finite interval"
     low = f"{MINUS}∞" if bounds.low is None else signed(bounds.low, decimals)
@@ -121,7 +129,11 @@ def interval(bounds: Interval | None, decimals: int) -> str:
 
 
 def apart(decimals: int, intervals: Iterable[Interval | None], smallest: float = 0.0) -> int:
-    """At least so many decimals, and as many more as keep each end of the intervals on its side of zero and margin."""
+    """At least so many decimals, and as many more as keep each end of the intervals on its side of zero and margin.
+
+    >>> apart(2, [Interval(low=0.0004, high=0.3, level=0.95, method="paired_t")])  # 0.00 would hold zero
+    4
+    """
     ends = [end for bounds in intervals if bounds is not None for end in (bounds.low, bounds.high) if end is not None]
     marks = (0.0, smallest, -smallest)
     # Beyond thirteen decimals a double has nothing to tell; then the ends stay as rounded.

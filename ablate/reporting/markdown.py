@@ -33,7 +33,13 @@ def _banner(banner: Banner, study: str) -> str:
 
 
 def part(section: Section) -> str:
-    """One section, with its heading."""
+    """One section, with its heading.
+
+    >>> print(part(Section("runs", "Runs", (Paragraph("Six, all sealed."),))))
+    ## Runs
+    <BLANKLINE>
+    Six, all sealed.
+    """
     return "\n\n".join([f"## {escape(section.title)}", *[_block(block) for block in section.blocks]])
 
 

@@ -328,7 +328,11 @@ def _children() -> dict[int, str]:
 
 
 def born(pid: int) -> str | None:
-    """When a living process was started, such that no other process of this machine has the same pid and time."""
+    """When a living process was started, such that no other process of this machine has the same pid and time.
+
+    >>> born(os.getpid()) is not None
+    True
+    """
     place = Path("/proc") / str(pid) / "stat"
     if Path("/proc/self/stat").exists():
         try:

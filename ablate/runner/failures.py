@@ -52,7 +52,11 @@ def _claimed(spec: Planned, folder: RunFolder) -> list[Row]:
 
 
 def place_of(row: Row) -> str:
-    """METRIC at STEP."""
+    """METRIC at STEP.
+
+    >>> place_of(Row(10, "val/loss", 2.5))
+    'val/loss at 10'
+    """
     return f"{row.metric} at {row.step}"
 
 

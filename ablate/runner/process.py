@@ -212,7 +212,13 @@ def holder_of(lock: Path) -> str:
 
 @contextmanager
 def name_holder(lock: IO[str]) -> Iterator[None]:
-    """Say in a lock that is held who holds it, for as long as the block lasts."""
+    """Say in a lock that is held who holds it, for as long as the block lasts.
+
+    >>> folder = RunFolder(Path("run"))
+    >>> with held(folder) as lock, name_holder(lock):
+    ...     holder_of(folder.path / LOCK).startswith(f"pid {os.getpid()} on ")
+    True
+    """
     holder = f"pid {os.getpid()} on {socket.gethostname()}\n"
     os.ftruncate(lock.fileno(), 0)
     with suppress(OSError):  # on a full disk the lock holds all the same

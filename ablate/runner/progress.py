@@ -117,7 +117,11 @@ def short_run_id(run_id: str) -> str:
 
 
 def doing(message: Message) -> str:
-    """What a run does besides its steps; nothing while it trains."""
+    """What a run does besides its steps; nothing while it trains.
+
+    >>> doing(Message(event="progress", doing="asking blimp", seconds_left=75))
+    'asking blimp, 1 min 15 s left'
+    """
     if not message.doing or message.seconds_left is None:
         return message.doing
     return f"{message.doing}, {clock(message.seconds_left)} left"

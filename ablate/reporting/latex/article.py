@@ -314,5 +314,9 @@ def _registered(context: ReportContext, style: Style) -> str:
 
 
 def file_of(name: str) -> Path:
-    """The file of a part of the prose."""
+    """The file of a part of the prose.
+
+    >>> str(file_of("abstract"))
+    'abstract.md'
+    """
     return Path(f"{name}.md")

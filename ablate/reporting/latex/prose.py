@@ -34,6 +34,10 @@ def prose(name: str, text: str, findings: Mapping[str, str]) -> tuple[Section, .
     """The section of a file, whose first heading is its title, and its subsections after it.
 
     `findings` holds what `[[...]]` may ask for. Raises `SpecError` with the line of what cannot be carried over.
+
+        >>> (section,) = prose("abstract", "# Norms\\n\\nWith a norm it is [[norm]].", {"norm": "better"})
+        >>> section.title, section.blocks[0].text
+        ('Norms', 'With a norm it is better.')
     """
     # A comment keeps its lines, so that errors name those of the file.
     lines = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text).split("\n")

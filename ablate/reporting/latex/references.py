@@ -85,7 +85,11 @@ CITED = citations(WORKS)
 
 
 def keys_in(*pages: str, works: Works = WORKS) -> tuple[str, ...]:
-    """The keys that LaTeX pages cite, in the order of the list of references."""
+    """The keys that LaTeX pages cite, in the order of the list of references.
+
+    >>> keys_in(r"Corrected by Holm \\ablatecite{holm1979}.")
+    ('holm1979',)
+    """
     cited = {key for page in pages for key in _CITATION.findall(page)}
     return tuple(key for key in works if key in cited)
 
