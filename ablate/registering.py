@@ -268,6 +268,7 @@ def export(
         summary = {"status": macro("status", facts)} | sections(facts)
         text = json_visible(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n" if as_json else markdown(facts)
         return RegistrationDocument(text, facts.draft, ())
+    # The form of OSF has questions that no study's file answers: those stay blank, and are named.
     filled = osf(facts)
     blanks = tuple(field.title for field in filled.fields if field.blank)
     return RegistrationDocument(filled.json() if as_json else filled.markdown(), facts.draft, blanks)

@@ -212,6 +212,8 @@ def look_to_run_up_to(context: StudyContext, registration: Registration) -> Look
     study = registration.study
     if not looks_of(study):
         return None
+    # From the ledger and not from the runs: a look is taken when it is on record, whatever has been trained beyond
+    # it.
     taken = taken_looks(context.ledger.entries(), registration.lineage)
     look = next_look(study, taken)
     if look is None:

@@ -31,7 +31,7 @@ def index_document(studies: Sequence[StudyOverview], programme: Programme) -> Do
     ended = words.listed(f"{n} {state}" for state, n in states.items())
     headline = words.counted(len(studies), "study", "studies")
     because = f"{ended}." if ended else phrase("index.nothing")
-    tested = programme_section(programme)
+    tested = programme_section(programme)  # as `ablate ledger --hypotheses` prints it
     blocks = [Paragraph(tested.title, "lead"), *tested.blocks]
     return Document(
         "",
@@ -80,7 +80,7 @@ def _effects(overview: StudyOverview) -> Iterator[EffectRow]:
 
 def latex_index(document: Document, studies: Sequence[StudyOverview]) -> dict[str, str]:
     """The index as a page that compiles by itself, and its table of effects as a part for a paper."""
-    names = {row[1] for row in effects_table(studies).rows}
+    names = {row[1] for row in effects_table(studies).rows}  # the column of hypotheses
     # Names of hypotheses and metrics are set in typewriter, in the cells too.
     metrics = {f.metric for study in studies if study.decision is not None for f in study.decision.findings}
     style = Style(frozenset(names | metrics))

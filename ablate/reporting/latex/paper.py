@@ -53,6 +53,7 @@ def paper(context: ReportContext, document: Document) -> Paper:
     """The files of a decision, from its document."""
     context = replace(context, decision=context.decision.labelled(context.study.labels))
     drawn = figures.drawings(document)
+    # Figure -> the files of its panels, by the names that `ablate report --as figures` uses too.
     files = {name: [f"figures/{stem}.pdf" for stem in stems] for name, stems in figures.files_of(drawn).items()}
     style, study = style_of(context), context.study
     parts = {
@@ -71,7 +72,7 @@ def paper(context: ReportContext, document: Document) -> Paper:
     own_page = _page(context, document, Style(style.names, LINE_OF_PAGE), files)
     texts = {name: _part(name, text) for name, text in parts.items()}
     texts |= {"report.tex": own_page, "preamble.tex": preamble()}
-    texts["references.bib"] = bibtex(keys_in(*texts.values()))
+    texts["references.bib"] = bibtex(keys_in(*texts.values()))  # last: it holds what the parts cite
     # What is not drawn on paper (a shape for broad pages) has no file here.
     shown = {file for panels in files.values() for file in panels}
     return Paper(texts, tuple(drawing for drawing in drawn if f"figures/{drawing.stem}.pdf" in shown))
@@ -113,13 +114,14 @@ def results_in_prose(context: ReportContext) -> Iterator[str]:
         reason for reason in banner.reasons if reason.rstrip(".").lower() not in {clause.lower() for clause in clauses}
     ]
     yield " ".join([f"{banner.word}{by_rule}: {banner.headline}.", *failed, *others])
+    # Of the findings' section its warnings alone: its tables are files of their own.
     for part in findings_section(context).blocks:
         if isinstance(part, Paragraph) and part.tone == "warning":
             yield part.text
     by_role: dict[str, list[FindingView]] = {}
     of_a_task = {name for names in context.study.task_families.values() for name in names}
     for view in views_of(context.decision.findings, context.study):
-        if view.name not in of_a_task:
+        if view.name not in of_a_task:  # a claim of one task would be one of dozens
             by_role.setdefault(view.role, []).append(view)
     for role, views in by_role.items():
         yield phrase("finding.results", role, views, MOST_FINDINGS)
@@ -132,6 +134,7 @@ def methods(context: ReportContext) -> Iterator[str]:
     """How runs were trained and by whom, what an arm changes, when it stopped, and how it was judged."""
     for part in methods_section(context, paper=True).blocks:
         if isinstance(part, Paragraph):
+            # In a paper, "this report" would be the paper.
             yield part.text.replace("this report", "the report of the study")
 
 
@@ -155,6 +158,7 @@ def values_table(study: Study, views: Sequence[FindingView]) -> Table:
         name, metric = finding.hypothesis, finding.metric_shown
         read = metric if study.hypotheses[name].read == "final" else value_read(study, name)
         for arm in finding.arms:
+            # Two claims may read one value of an arm: one row.
             rows.setdefault((read, arm.arm), tables.ValueRow(read, study.labels.arm(arm.arm), arm, decimals))
     return tables.CLAIMED_VALUES.of(rows.values())
 
@@ -225,6 +229,7 @@ def _page(context: ReportContext, document: Document, style: Style, files: Mappi
         *(rf"\smallskip {style.text(reason)}\par" for reason in banner.reasons),
     ]
     framed = [r"\noindent\fbox{\begin{minipage}{\dimexpr\linewidth-2\fboxsep-2\fboxrule}", *inside, r"\end{minipage}}"]
+    # Without the legend, which is the figure's caption there.
     opening = (part for content in document.on_opening for part in (block(content, style, files), ""))
     body = "\n".join([*framed, "", *opening, latex_sections(document.sections, style, files)])
     at = words.moment(context.generated_at)

@@ -36,7 +36,7 @@ def methods_section(context: ReportContext, *, paper: bool = False) -> Section:
     controlled. For a `paper` also what a report says in another section or leaves to docs/methods.md."""
     study, look, checks = context.study, context.decision.look, context.decision.checks
     alpha, recomputed = words.compact(study.analysis.alpha), ""
-    # A margin in percent is tested on logarithms, which a reader has to be told.
+    # A margin in percent is tested on logarithms, which a reader has to know.
     percents = [name for name, hypothesis in study.hypotheses.items() if hypothesis.percent is not None]
     if context.decision.findings:
         # By another library at the time of the report: the numbers in print are those that were compared.
@@ -59,6 +59,7 @@ def methods_section(context: ReportContext, *, paper: bool = False) -> Section:
         items=study.analysis.estimand if study.analysis.test == "items" else "",
         units=sampling_units(study),
         strata=study.analysis.test == "items" and tasks_are_strata(study),
+        # What a sentence is for is written only where a claim needs it: directions, margins, equivalence, percent.
         directions=any(claim.kind.supported == "zero" for claim in study.claims.values()),
         margins=any(claim.kind.has_bounds for claim in study.claims.values())
         or any(hypothesis.smallest > 0.0 for hypothesis in study.hypotheses.values()),
@@ -86,7 +87,7 @@ def methods_section(context: ReportContext, *, paper: bool = False) -> Section:
         looks=words.listed(map(str, study.stopping.looks)) if isinstance(study.stopping, Looks) else "",
         spending=SPENDING[study.stopping.spending] if isinstance(study.stopping, Looks) else "",
         most=study.stopping.max_seeds if isinstance(study.stopping, EProcess) else 0,
-        reached=words.compact(1 / study.analysis.alpha),
+        reached=words.compact(1 / study.analysis.alpha),  # an e-process rejects at 1 / alpha (Ville 1939)
         checks=len(checks),
         held=sum(check.passed for check in checks),
         recomputed=recomputed,
