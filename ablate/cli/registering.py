@@ -1,7 +1,4 @@
-"""The commands `register`, `amend` and `seal`: what they show and sign. What may be registered is decided elsewhere.
-
-`ablate.registering` decides it, and `prereg.registry.register` writes lock and ledger.
-"""
+"""Commands that register a study: register, amend, seal; what may be registered, `ablate/registering.py` decides."""
 
 from __future__ import annotations
 
