@@ -89,9 +89,14 @@ def is_safe(name: str) -> bool:
 
 def is_bundle(path: Path) -> bool:
     """Whether a word on the command line means a bundle: a zip file by its name or first bytes, or a folder with a
-    manifest in it or in the one folder below it."""
+    manifest in it or in the one folder below it.
+
+    >>> is_bundle(Path("width.ablate.zip")), is_bundle(Path("studies/width.yaml"))
+    (True, False)
+    """
     if path.is_dir():
         return _folder_of(path) is not None
+    # A name that ends in .zip is meant as a bundle even where no file is there: the error then speaks of a bundle.
     if path.suffix == ".zip" or not path.is_file():
         return path.suffix == ".zip"
     with path.open("rb") as stream:
@@ -99,7 +104,11 @@ def is_bundle(path: Path) -> bool:
 
 
 def measure(content: bytes | Path) -> Member:
-    """Size and hash of what is to become a file of a bundle."""
+    """Size and hash of what is to become a file of a bundle.
+
+    >>> measure(b"abc").size_bytes, measure(b"abc").sha256[:8]
+    (3, 'ba7816bf')
+    """
     return _copied(partial(_opened, content), None)
 
 
@@ -112,6 +121,7 @@ def write_archive(stream: BinaryIO, contents: Mapping[str, bytes | Path]) -> Non
     >>> first.getvalue() == second.getvalue()
     True
     """
+    # The manifest first: a reader that streams the archive has the list of hashes before the files.
     with zipfile.ZipFile(stream, "w", allowZip64=False) as archive:
         for name in sorted(contents, key=lambda name: (name != MANIFEST, name)):
             # Every field that zipfile would fill from this machine: the date, the mode, the system.
@@ -138,6 +148,8 @@ def unpacked(path: Path) -> Iterator[Unpacked]:
 
 
 def _unpack_folder(path: Path, target: Path) -> Unpacked:
+    # No packing to compare here: what a folder holds is what the reader's own program wrote. sha256 is of an
+    # archive only.
     inside = _folder_of(path)
     if inside is None:
         raise _not_a_bundle(path)
@@ -147,6 +159,7 @@ def _unpack_folder(path: Path, target: Path) -> Unpacked:
 
 def _unpack_archive(path: Path, target: Path) -> Unpacked:
     with open_regular(path) as stream:  # its path may name another file while it is read
+        # 1. Cheap bounds first, before `zipfile` may read a directory of any length.
         if stream.read(len(_FIRST_MARK)) != _FIRST_MARK:
             raise _not_a_bundle(path)
         size = stream.seek(0, os.SEEK_END)
@@ -157,11 +170,14 @@ def _unpack_archive(path: Path, target: Path) -> Unpacked:
             raise UnsoundError(f"it is damaged: {ascii(str(error))[1:-1][:120]}") from None
         if not any(name.rpartition("/")[2] == MANIFEST for name in archive.namelist()):
             raise _not_a_bundle(path)
+        # 2. Names and sizes, then the files, each as the manifest lists it.
         files = _files_of(archive, size)
         manifest = _unpack(files, target)
+        # The sha256 of the same open file: its path may name another one by now.
         stream.seek(0)
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
     # By bytes and not by a list of known tricks: two entries of a name, data between entries, another local header.
+    # 3. Packed again and compared:
     with target.with_name("again.zip").open("w+b") as again:
         write_archive(again, {name: target / name for name in files})
         again.seek(0)
@@ -171,7 +187,11 @@ def _unpack_archive(path: Path, target: Path) -> Unpacked:
 
 
 def printable_name(name: str) -> str:
-    """A name from a file that nobody vouches for, fit for a terminal."""
+    """A name from a file that nobody vouches for, fit for a terminal.
+
+    >>> print(printable_name("run\\x1b[2J.json"))  # an escape that would clear the screen
+    'run\\x1b[2J.json'
+    """
     return ascii(name if len(name) <= 80 else name[:77] + "...")
 
 
@@ -183,7 +203,10 @@ def _require_end(stream: BinaryIO, size: int) -> None:
     end = stream.read()
     if len(end) < _END.size or end[:4] != b"PK\x05\x06":
         raise _other_packing("it does not end as `ablate bundle` ends it: it was cut off or continued")
+    # End of central directory record (PKWARE APPNOTE 4.3.16): number of entries, bytes of the directory; no comment
+    # after it.
     _, _, _, _, n_members, listing_bytes, _, _ = _END.unpack(end)
+    # 46 bytes: the fixed part of one entry of the directory (APPNOTE 4.3.12).
     if n_members > MOST_MEMBERS or listing_bytes > n_members * (46 + LONGEST_NAME):
         raise UnsoundError(f"it has more than {MOST_MEMBERS:,} files, or a directory that is too long for its files")
 
@@ -196,13 +219,17 @@ def _files_of(archive: zipfile.ZipFile, size: int) -> dict[str, _Packed]:
         if name.endswith("/"):
             raise _other_packing(f"{printable_name(name)} has an entry, and is a folder")
         _require_name(name, files)
+        # Stored only: a compressed member could unpack to any size, and two compressors give the same file
+        # other bytes.
         if info.flag_bits or info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
             raise _other_packing(f"{printable_name(name)} is compressed or encrypted")
         if info.header_offset < 0:
             raise _other_packing(f"{printable_name(name)} does not lie where the directory says")
+        # A mode other than a plain file's could make it a link or a program when another tool unpacks it.
         if info.external_attr != _PLAIN_FILE:
             raise _other_packing(f"{printable_name(name)} is not stored as a plain file")
         files[name] = _Packed(info.file_size, partial(archive.open, info))
+    # Overlapping entries are how a small archive becomes terabytes (Fifield 2019, "A better zip bomb").
     if sum(file.size_bytes for file in files.values()) > size:
         raise UnsoundError("its files announce more bytes than it has: they overlap")
     _require_apart(files)
@@ -226,6 +253,7 @@ def _files_in(folder: Path) -> dict[str, _Packed]:
         for name in [*folders, *names]:
             path = Path(place, name)
             relative = path.relative_to(folder).as_posix()
+            # Links first: `is_file` follows them, and the file behind one lies anywhere on this machine.
             if path.is_symlink():
                 raise UnsoundError(f"{printable_name(relative)} is a symbolic link, and a bundle holds none")
             if name in folders or _LITTER.fullmatch(name):
@@ -251,8 +279,10 @@ def _require_apart(names: Mapping[str, object]) -> None:
     """No two names may be one on a file system without capitals, and no file may be a folder of others."""
     folded: dict[str, str] = {}
     for name in names:
+        # On macOS and Windows the second file would silently replace the first.
         if (earlier := folded.setdefault(name.casefold(), name)) != name:
             raise UnsoundError(f"{printable_name(name)} takes the place of another file, {printable_name(earlier)}")
+    # Every prefix of a name that ends before a slash.
     folders = {name[:at] for name in folded for at, letter in enumerate(name) if letter == "/"}
     if both := sorted(folders & folded.keys()):
         raise UnsoundError(f"{printable_name(both[0])} is a file, and a folder of others")
@@ -263,6 +293,7 @@ def _unpack(files: Mapping[str, _Packed], folder: Path) -> BundleManifest:
     listing = files.get(MANIFEST)
     if listing is None:
         raise _other_packing("its files lie in a folder")
+    # Bounded by the announced size, and again by the read: the announced size is the stranger's word.
     if listing.size_bytes > LARGEST_MANIFEST:
         raise UnsoundError(f"the manifest has {listing.size_bytes:,} bytes, and at most {LARGEST_MANIFEST:,}")
     try:
@@ -300,6 +331,7 @@ def _require_listed(files: Mapping[str, _Packed], manifest: BundleManifest) -> N
             raise UnsoundError(f"{printable_name(name)} is in the bundle and not in the manifest")
         if there[name] != manifest.members[name].size_bytes:
             raise UnsoundError(f"{printable_name(name)} is not the file that the manifest lists: it has another size")
+        # Tables and weights are read piece by piece; everything else is read into memory whole.
         if not name.endswith((".parquet", ".safetensors")) and there[name] > LARGEST_TEXT:
             raise UnsoundError(f"{printable_name(name)} has {there[name]:,} bytes, and a text at most {LARGEST_TEXT:,}")
     if manifest.ledger.file not in there:
@@ -316,6 +348,8 @@ def _copied(source: Callable[[], IO[bytes]], target: IO[bytes] | None, *, most: 
     """Size and hash of what is read, never more than `most` bytes, which is written to `target` if there is one."""
     size, digest = 0, hashlib.sha256()
     with source() as stream:
+        # most - size is 0 at the limit, and read(0) gives b"": the loop ends and the hash cannot match a longer
+        # file.
         while piece := stream.read(min(_PIECE, most - size)):
             size += len(piece)
             digest.update(piece)

@@ -83,8 +83,10 @@ def gathered(
     study = registration.study.study
     parts = Gathered(root)
     entries = Ledger(root.ledger).entries()  # raises when it is damaged
+    # 1. The ledger: whole, or this study's entries and the links of the others.
     also = {entry.sha256 for entry in repeated_elsewhere(entries, registration)}
     ledger = _ledger(parts, entries, study, also, complete=whole_ledger)
+    # 2. The study as the newest promise names it, and its lock.
     mine = [entry for entry in entries if entry.study == study]
     promised = [entry for entry in mine if isinstance(entry, PromiseEntry)]
     for path in (root.path / promised[-1].file, root.lock(study)):
@@ -96,6 +98,7 @@ def gathered(
                 where=Where(file=path),
             )
         parts.take(path, path.read_bytes())
+    # 3. Whatever supports, produced or shows the result: seals, code, records, figures, reports.
     _next_to_lock(parts, study, {entry.lock_sha256[:8] for entry in promised})
     _code(parts, registration, root.path / promised[-1].file)
     _runs(parts, registration, mine, weights=weights)
@@ -104,6 +107,7 @@ def gathered(
         path = root.report(study) / name
         if path.is_file():
             parts.take(path, path.read_bytes())
+    # 4. What a reader could miss, with the reason.
     _explain(parts, registration, promised)
     return parts.contents, parts.left_out, ledger
 
@@ -112,6 +116,7 @@ def _ledger(parts: Gathered, entries: tuple[Entry, ...], study: str, also: set[s
     others = sum(entry.study != study and entry.sha256 not in also for entry in entries)
     # Entries of other studies that this one's outcome rests on stay in (`also`): without them a repeated run is unseen.
     withheld = 0 if complete else others
+    # A slice has another name, so that nobody takes it for the ledger and appends to it.
     path = parts.root.ledger.with_name(SLICE_NAME if withheld else parts.root.ledger.name)
     parts.take(path, sliced(entries, study if withheld else None, also))
     if withheld:
@@ -129,9 +134,11 @@ def _ledger(parts: Gathered, entries: tuple[Entry, ...], study: str, also: set[s
 
 def _code(parts: Gathered, registration: Registration, study_path: Path) -> None:
     """The registered source of own checks, own metrics and a user's own trainer: read and compared, never executed."""
+    # The study is in the bundle already, and two checks may share one module.
     taken = {study_path}
     for index, own in own_code(registration.study):
         path, source = read_source(own, study_path.parent, index=index)
+        # The lock pins the hash of its source all the same; the reader installs the package.
         if not path.is_relative_to(parts.root.path):
             parts.skip(f"the source of the {kind_of(own)} '{own.name}'", "it belongs to an installed package")
         elif path not in taken:
@@ -156,6 +163,7 @@ def _commits(parts: Gathered, registration: Registration) -> None:
         elif repository is not None:
             here = [*read_files(repository, pin)]
         files = {copy / file.sha256: data for file, data in here if data is not None}
+        # By content: two paths of a commit with the same bytes are one file here.
         if len(files) < len({file.sha256 for file in pin.files}):
             parts.skip(f"the files of commit {name} ({pin.short})", "they are not here; the lock has the hash of each")
             continue
@@ -165,6 +173,7 @@ def _commits(parts: Gathered, registration: Registration) -> None:
 
 def _next_to_lock(parts: Gathered, study: str, locks: set[str]) -> None:
     """Seals and registration documents that lie next to the lock, of this study and no other with a longer name."""
+    # In full: another study may have a name that begins alike.
     seal = re.compile(rf"{re.escape(study)}\.([0-9a-f]{{8}})(\.\d+)?({'|'.join(map(re.escape, SEALS))})")
     for path in sorted(parts.root.studies.iterdir()):
         match = seal.fullmatch(path.name)
@@ -177,6 +186,7 @@ def _next_to_lock(parts: Gathered, study: str, locks: set[str]) -> None:
 def _published(parts: Gathered, study: str, mine: list[Entry]) -> None:
     """The published figures that the reports show: without them the reports could not be written again."""
     path = parts.root.published(study)
+    # The newest report says by its hash which figures it shows, or that it shows none.
     reported = [entry for entry in mine if isinstance(entry, ReportedEntry)]
     shown_sha256 = reported[-1].published if reported else None
     if shown_sha256 is not None and not path.is_file():
@@ -196,6 +206,7 @@ def _published(parts: Gathered, study: str, mine: list[Entry]) -> None:
                 where=Where(file=path),
             )
         parts.take(path, data)
+    # The reports were written before this file: in the bundle it would look like a part of them.
     elif path.is_file():
         parts.skip(f"{path.name}", "not in the reports (ablate report adds it)")
 
@@ -207,6 +218,7 @@ def _runs(parts: Gathered, registration: Registration, mine: list[Entry], *, wei
     """
     root, study = parts.root, registration.study.study
     records = sorted(root.all_runs(study).glob("*/*/*/run.json"))
+    # A bundle of half the runs would be an early look that no ledger logs.
     if records and is_unfinished(registration, mine):
         why = "planned runs are missing: reading the records is an early look (ablate status --results logs it)"
         parts.skip(f"the records of {counted(len(records), 'run')}", why)
@@ -219,6 +231,7 @@ def _runs(parts: Gathered, registration: Registration, mine: list[Entry], *, wei
         parts.take(path, data)
         # Of a run that has not ended nothing is sealed: its curve could be any.
         record = folder.read_record()
+        # "diverged" counts as ended: its rows up to the divergence are sealed like any others.
         if record is None or record.status not in ("done", "diverged"):
             live += (folder.path / "work").is_dir()
             continue
@@ -234,6 +247,7 @@ def _runs(parts: Gathered, registration: Registration, mine: list[Entry], *, wei
         parts.skip(f"the weights of {counted(heavy, 'run')}", "not requested (--weights includes them)")
     if live:
         parts.skip(f"curve and checkpoint of {counted(live, 'run')}", "not ended, so nothing vouches for them")
+    # What the ledger sealed and the disk lacks: said, because the check of the bundle will call it a fault.
     absent = {path for runs in sealed_places(root, mine).values() for path in runs} - taken
     if absent:
         parts.skip(
@@ -302,6 +316,7 @@ def write_bundle(
         bundled.written, bundled.check.intact
     """
     study = registration.study.study
+    # Before anything is read: packing may take minutes.
     if target.is_dir() or not target.absolute().parent.is_dir():
         raise StudyFileError(
             "a folder" if target.is_dir() else "its folder is not there",
@@ -310,6 +325,7 @@ def write_bundle(
             where=Where(file=target),
         )
     contents, left_out, ledger = gathered(root, registration, whole_ledger=whole_ledger, weights=weights)
+    # The guide is made of the other files, so it comes last and before the manifest, which lists it.
     page, verdict = (contents.get(f"reports/{study}/{name}") for name in GUIDED)
     assert not isinstance(page, Path) and not isinstance(verdict, Path), "small files are read at once"
     contents |= guide(
@@ -324,6 +340,7 @@ def write_bundle(
     # Every file is hashed before it is packed; the check below reads the pack.
     members = {name: measure(contents[name]) for name in sorted(contents)}
     size = sum(member.size_bytes for member in members.values())
+    # 16 MiB are left for the manifest and the headers of the archive.
     if size > LARGEST_BYTES - (1 << 24) or len(members) >= MOST_MEMBERS:
         raise StudyFileError(
             f"{len(members):,} files with {size:,} bytes are more than a bundle holds",
@@ -344,6 +361,7 @@ def write_bundle(
         with temporary.open("w+b") as stream:
             write_archive(stream, contents)
             stream.flush()
+            # On the disk before the rename: after a crash, the name must not point at a file without bytes.
             os.fsync(stream.fileno())
         verification = check(temporary)
         if not verification.intact:
@@ -354,6 +372,7 @@ def write_bundle(
                 required="a study of which nothing frozen has changed, and which this version judges as it was judged",
                 fix=f"ablate verify {study}; if that passes, ablate decide {study}",
             )
+        # The same contents give the same bytes, so equal hashes mean that there is nothing to write.
         written = not (target.is_file() and sha256_file(target) == sha256_file(temporary))
         if written and target.exists() and not replace:
             raise StudyFileError(

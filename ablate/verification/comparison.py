@@ -63,6 +63,7 @@ def _differences(old: Any, new: Any, at: str) -> Iterator[str]:
             old, new = ({str(index): member for index, member in enumerate(members)} for members in (old, new))
         else:
             old, new = named
+    # dict.fromkeys: each key once, those of the written file first, so that messages follow its order.
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys([*old, *new]):
             inner = f"{at}.{key}" if at else key
@@ -73,6 +74,7 @@ def _differences(old: Any, new: Any, at: str) -> Iterator[str]:
             else:
                 yield f"{inner} is {_short(old[key])}, and missing when judged here"
     elif not (type(old) is type(new) and old == new):  # by type, too: True == 1
+        # Relative alone: next to an absolute tolerance every p-value below it would equal every other.
         near = _is_number(old) and _is_number(new) and isclose(old, new, rel_tol=_DIGITS, abs_tol=0.0)
         yield "" if near else f"{at or 'it'} is {_short(old)}, and {_short(new)} when judged here"
 
@@ -82,6 +84,7 @@ def _by_name(members: list[Any]) -> dict[str, Any] | None:
     if not members:
         return {}
     for key in _NAMES:
+        # Fewer names than members: the field is missing in some or shared by two, and does not tell them apart.
         member_by_name = {str(member[key]): member for member in members if isinstance(member, dict) and key in member}
         if len(member_by_name) == len(members):
             return member_by_name
@@ -102,6 +105,11 @@ def compare_pages(name: str, written: bytes, now: bytes) -> PageComparison:
     """A report as it lies in a bundle, against the one that this version writes.
 
     Text and figures apart: figures have coordinates, which differ in their last digits between libraries.
+
+    >>> compare_pages("report.md", b"p = .0123456", b"p = .0123456001")  # the same but for last digits
+    PageComparison(parts=(), digits=True)
+    >>> compare_pages("report.md", b"adopted", b"rejected").parts
+    ('report.md has another text',)
     """
     if written == now:
         return PageComparison()
@@ -120,6 +128,7 @@ def _alike(old: str, new: str) -> bool:
     """The same text, its numbers the same but for last digits."""
     if old == new:
         return True
+    # The texts with all numbers blanked are equal, so both have as many numbers, in the same places.
     if _NUMBER.sub("0", old) != _NUMBER.sub("0", new):
         return False
     pairs = zip(_NUMBER.findall(old), _NUMBER.findall(new), strict=True)

@@ -65,6 +65,7 @@ def committed_evidence(root: Root, study: str, entries: Sequence[Entry]) -> Iter
     with ExitStack() as stack:
         faults: tuple[str, ...] = ()
         bundled, stale = None, ""
+        # 1. Is it sound, of this repository, and of the last decision?
         note = f"{root.relative(path)} holds "
         # Unpacked for as long as the caller reads from it: the exit stack removes the folder.
         try:
@@ -78,6 +79,7 @@ def committed_evidence(root: Root, study: str, entries: Sequence[Entry]) -> Iter
             faults = (error.found if isinstance(error, StudyError) else str(error),)
         faults = tuple(f"{root.relative(path)}: {fault}" for fault in faults)
         # All or nothing: with some runs on the disk and the rest from a bundle, nobody could say what was judged.
+        # 2. Which runs are read.
         used = root
         if faults:
             bundled, note = None, ""
@@ -96,6 +98,7 @@ def _stale(root: Root, unpacked_bundle: Unpacked, mine: Sequence[Entry]) -> str:
     decided = [entry for entry in mine if entry.event == "decided"]
     if not decided:
         return ""
+    # By the entry and not by its time: the bundle's copy of the ledger holds the decision, or was made before it.
     last, manifest = decided[-1], unpacked_bundle.manifest
     held = {entry.sha256 for entry in Ledger(unpacked_bundle.folder / manifest.ledger.file).entries()}
     if manifest.registration == last.registration and last.sha256 in held:
@@ -111,6 +114,8 @@ def _stale(root: Root, unpacked_bundle: Unpacked, mine: Sequence[Entry]) -> str:
 def _faults(unpacked_bundle: Unpacked, study: str, entries: Sequence[Entry]) -> Iterator[str]:
     """What in a sound bundle is not of this repository, or cannot be read."""
     manifest = unpacked_bundle.manifest
+    # In this order, each return guarding the next: the ledger of another study says nothing, a damaged one cannot
+    # be read.
     if manifest.study != study:
         yield f"it is of the study '{manifest.study}'"
         return

@@ -53,6 +53,7 @@ def guide(
     `page` is its report.html and `verdict` its verdict.json, where it has them; `version` is that of ablate.
     """
     figures = figures_of(page or b"")
+    # Both are listed before they are written: the README describes itself, too.
     named = sorted({README, "MANIFEST.json", *files, *figures})
     decision = None if verdict is None else Decision.model_validate_json(verdict)
     text = _readme(named, decision, registration=registration, head=head, left_out=left_out, version=version)
@@ -68,6 +69,7 @@ def guide_differs(folder: Path, manifest: BundleManifest, registration: Registra
     held = {name: (folder / name).read_bytes() for name in own}
     report = folder / "reports" / manifest.study
     page, verdict = (path.read_bytes() if (path := report / name).is_file() else None for name in GUIDED)
+    # Made again from what the bundle holds, in the name of the version that made it.
     expected = guide(
         manifest.members.keys() - own,
         page,
@@ -88,6 +90,7 @@ def figures_of(page: bytes) -> dict[str, bytes]:
     ['figures/figure-01.svg']
     """
     # Of two drawings with the same label the second is for narrow screens.
+    # A drawing without a label is its own key, so that it is never taken for a second version of another.
     drawing_by_label: dict[bytes, bytes] = {}
     for drawing in _CHART.findall(page):
         label = _LABEL.search(drawing)
@@ -107,6 +110,7 @@ def _readme(
 ) -> str:
     study = registration.study
     page = f"reports/{study.study}/report.html"
+    # 1. What was asked, and the verdict.
     parts = [
         f"Evidence of the study '{study.study}'",
         f"{registration.worded.title}\n"
@@ -117,6 +121,7 @@ def _readme(
         f"Registered {registration.registered_at}, sha256 {registration.sha256}.",
     ]
     if page in files:
+        # 2. How to read it, how to check it.
         parts += [_heading("Read it"), f"Open {page} in a browser. It needs no other file and no network."]
     parts += [
         _heading("Check it"),
@@ -131,6 +136,7 @@ def _readme(
         _heading("What each file is"),
         *_listing(files, study.study),
     ]
+    # 3. The gaps, next to what is there: a reader must not look for them in vain.
     if left_out:
         parts += [_heading("What is not here"), *(f"- {gap.what}: {gap.why}." for gap in left_out)]
     return "\n".join(line for part in parts for line in _lines(part)) + "\n"
@@ -154,6 +160,7 @@ def _verdict(decision: Decision | None) -> str:
     if decision is None:
         return "None yet: the study has not been decided, or its verdict is not in this bundle."
     if decision.status == "inadmissible":
+        # No finding is printed: the rules say that this evidence gives none.
         failed = [check.name for check in decision.checks if not check.passed and check.severity == "inadmissible"]
         return f"No verdict: the evidence is inadmissible by the registered rules.{_lines_of(failed)}"
     findings = _lines_of([f"{f.hypothesis}, {f.outcome}: {f.claim} (n = {f.n})" for f in decision.findings])
@@ -170,6 +177,8 @@ def _listing(files: Sequence[str], study: str) -> list[str]:
     text_by_name = {name.format(study=study): text for name, text in KINDS}
     runs = [name for name in files if name.startswith("data/runs/")]
     figures = [name for name in files if name.startswith(FIGURES)]
+    # Four groups: names that every bundle has, runs (thousands, so one line for all), figures, and the rest by
+    # their ending.
     more = [name for name in files if name not in text_by_name and name not in runs and name not in figures]
     lines = [f"- {name}: {text}" for name, text in text_by_name.items() if name in files]
     if figures:

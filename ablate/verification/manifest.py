@@ -112,7 +112,18 @@ class BundleManifest(FrozenModel):
 
 
 def bundle_manifest_bytes(**fields: Any) -> bytes:
-    """Canonical bytes of a manifest, its own hash added: RFC 8785, so that the same facts have one form."""
+    """Canonical bytes of a manifest, its own hash added: RFC 8785, so that the same facts have one form.
+
+    >>> part = LedgerPart(file="studies/ledger.jsonl", head="0" * 64, n_entries=1, n_withheld=0)
+    >>> fields = {"study": "width", "registration": "1" * 64, "ledger": part, "members": {}, "left_out": ()}
+    >>> data = bundle_manifest_bytes(**fields, made_with=this_tool())
+    >>> read_bundle_manifest(data).study
+    'width'
+    >>> read_bundle_manifest(data.replace(b"width", b"depth"))
+    Traceback (most recent call last):
+    ablate.verification.manifest.UnsoundError: the manifest does not have its own hash: it was changed
+    """
+    # The hash is over all fields but itself, in canonical form, as an entry of the ledger is hashed.
     plain = {key: _plain(value) for key, value in {"format": FORMAT, **fields}.items()}
     return canonical_bytes(plain | {"sha256": sha256_of(plain)})
 
@@ -125,6 +136,7 @@ def read_bundle_manifest(data: bytes) -> BundleManifest:
         sound = isinstance(content, dict) and canonical_bytes(content) == data
     except (ValueError, RecursionError):
         sound = False
+    # Before the fields are looked at: a damaged manifest is called damaged and not of another format.
     if not sound or content.get("sha256") != sha256_of({k: v for k, v in content.items() if k != "sha256"}):
         raise UnsoundError("the manifest does not have its own hash: it was changed")
     if content.get("format") != FORMAT:
@@ -142,6 +154,8 @@ def read_bundle_manifest(data: bytes) -> BundleManifest:
 @cache
 def this_tool() -> Tool:
     """What is running here."""
+    # Requirements are texts such as "numpy>=2; extra == 'x'". With a ";" they are of an extra or a platform, and
+    # left out.
     names = sorted({re.split(r"[^A-Za-z0-9_.-]", text)[0] for text in requires(_DISTRIBUTION) or () if ";" not in text})
     return Tool(
         version=version(_DISTRIBUTION),
@@ -161,10 +175,16 @@ def _version_or_none(name: str) -> str:
 
 
 def is_this(maker: Tool | None) -> bool:
-    """Whether what made a bundle is what runs here."""
+    """Whether what made a bundle is what runs here.
+
+    >>> is_this(this_tool()), is_this(this_tool().model_copy(update={"code": "0" * 64}))
+    (True, False)
+    """
     if maker is None:
         return False
     here = this_tool()
+    # Not Python and platform: the same code and libraries are expected to give the same sentences there, and
+    # numbers nearly.
     return (maker.version, maker.code, maker.libraries) == (here.version, here.code, here.libraries)
 
 
@@ -175,6 +195,7 @@ def version_note(maker: Tool | None) -> str:
         return f"as another version writes it, or by hand: this is {here.words}"
     if is_this(maker):
         return f"judged by the version that made the bundle ({here.words})"
+    # At most four are named: it is a hint at where digits come from, and the manifest has all.
     others = [name for name in here.libraries if maker.libraries.get(name) != here.libraries[name]]
     libraries = f" with other versions of {', '.join(others[:4])}{' and more' if others[4:] else ''}" if others else ""
     return f"the bundle was made by {maker.words}; this is {here.words}{libraries}"
@@ -182,6 +203,7 @@ def version_note(maker: Tool | None) -> str:
 
 def code_of_this_tool() -> str:
     """sha256 over the sources that read, judge and report: the same where two versions would judge alike."""
+    # Names relative to the packages, so that a checkout and an installed wheel have the same hash.
     files = {
         file.relative_to(SOURCE).as_posix(): sha256_bytes(file.read_bytes())
         for pattern in _JUDGING

@@ -26,6 +26,7 @@ def pin_items(root: Root, registration: Registration) -> Iterator[Item]:
 
 def _tasks(root: Root, study: str, name: str, registered: str) -> Item:
     """The files of zero- and few-shot tasks, every one of which is read."""
+    # Here and not above: most studies measure no tasks.
     from ablate.evaluation.harness.packs import find_pack
 
     what = f"tasks '{name}'"
@@ -37,5 +38,6 @@ def _tasks(root: Root, study: str, name: str, registered: str) -> Item:
         pack = find_pack(name, root).sha256
     except StudyError as error:
         return item(study, what, root.shortened(error.found))
+    # The hash is of the files and the prompts (`Pack.sha256`): a changed prompt asks another question.
     changed = (f"the tasks '{name}' are not those that were registered",) if pack != registered else ()
     return item(study, what, *changed, note="the registered tasks")

@@ -41,9 +41,11 @@ def require_same_decision(root: Root, entry: DecidedEntry, now: Decision) -> Non
     facts: tuple[str, ...] = ("verdict.json is not the file of the decision in the ledger",)
     here = "the evidence on disk does not give the decision in the ledger"
     if sha256_bytes(data) == entry.verdict_sha256:
+        # What own checks found is passed on: their code is not run a second time for the same evidence.
         own = tuple(check for check in now.checks if check.name.startswith(OWN))
         then = _as_of(registration, gather(root, registration), entry, own or None)
         facts = compare_verdicts(data, verdict_bytes(then)).facts or _overruled(then, now)
+        # Same evidence and other code: what differs is the judge.
         if by_other_code(entry) and then.evidence == entry.evidence:
             here = "this version judges the same evidence differently"
     if facts:
@@ -74,6 +76,7 @@ def _as_of(
 
 def _overruled(then: Decision, now: Decision) -> tuple[str, ...]:
     """What entries after a decision have made of it, where that is more than a deviation."""
+    # A deviation that came afterwards (a late amendment, say) qualifies the verdict and does not take it back.
     if now.status != then.status and (then.status, now.status) != ("decided", "decided_with_deviations"):
         return (f"status is {then.status}, and {now.status} by entries of the ledger since then",)
     if (then.verdict, then.line, then.findings) != (now.verdict, now.line, now.findings):
@@ -99,6 +102,7 @@ def judged_again(
 
     `maker` is what made a bundle; of a repository nobody says which version decided. `reports_of` writes reports.
     """
+    # Only the last decision counts; the caller has made sure that there is one.
     last = [entry for entry in entries if entry.study == study and isinstance(entry, DecidedEntry)][-1]
     try:
         return _judged_again(root, study, last, maker, reports_of)
@@ -115,6 +119,8 @@ def _judged_again(
     registration = load_registration(root, study)
     assert registration is not None, study
     decide = f"ablate decide {root.relative(root.study(study))}"
+    # 1. What can be judged at all: the lock of the decision, a sound ledger, every run it rests on, what own checks
+    # found.
     if entry.registration != registration.sha256:
         why = f"decided under {entry.registration[:8]} and amended since; the lock it was judged by is not here"
         return [not_checked(study, JUDGED, why, decide)], None
@@ -130,10 +136,12 @@ def _judged_again(
     if maker is None and own is None and registration.study.checks and not path.is_file():
         why = "what the study's own checks found is in verdict.json, which is not here"
         return [not_checked(study, JUDGED, why, decide)], None
+    # 2. As it was decided, and as it is now.
     then = _as_of(registration, evidence, entry, own)
     # Most often nothing has happened since, and the judge, which takes seconds, is asked once.
     afterwards = all(logged.index < entry.index or logged.event in _AFTERWARDS for logged in evidence.ledger)
     decision = then if afterwards else _decide_with(registration, evidence, own)
+    # 3. Compared: the verdict, then the pages that show it.
     judged = _verdict_item(study, then, path.read_bytes() if path.is_file() else None, entry, decision)
     items = [judged.model_copy(update={"inadmissible": decision.status == "inadmissible"})]
     if own:
@@ -142,6 +150,8 @@ def _judged_again(
         items.append(not_checked(study, "own checks", f"not run again; taken from verdict.json: {names}", decide))
     if judged.faults:
         return items, None
+    # A verdict that this version judges differently gives other pages by right: to compare them would find nothing
+    # new.
     if reports_of is not None and not judged.judged_differently:
         pages = reports_of(root, registration, entry, decision, evidence_read)
         items += _report_items(root.report(study), study, pages, maker)
@@ -168,13 +178,16 @@ def _as_recorded(registration: Registration, path: Path) -> tuple[Check, ...] | 
     own_names = [f"{OWN}{check.name}" for check in registration.study.checks]
     if not own_names or not path.is_file():
         return None
+    # All or none: a verdict with some of its checks missing would be judged by fewer rules than it was.
     check_by_name = {check.name: check for check in Decision.model_validate_json(path.read_bytes()).checks}
+    # In the order of the study, which is the order of verdict.json.
     return tuple(check_by_name[name] for name in own_names) if set(own_names) <= set(check_by_name) else None
 
 
 def _verdict_item(study: str, then: Decision, written: bytes | None, entry: DecidedEntry, now: Decision) -> Item:
     """Evidence that changed, a verdict that this version judges differently, or the same."""
     verdict = _said(now)
+    # From the gravest on: later entries that overturn it, other evidence, other facts.
     if overruled := _overruled(then, now):
         return item(study, JUDGED, *overruled)
     if then.evidence != entry.evidence:
@@ -198,6 +211,7 @@ def _verdict_item(study: str, then: Decision, written: bytes | None, entry: Deci
         how = "the same bytes"
         if compared.digits:
             how = "the same but for digits beyond the ninth, as on another processor"
+    # No fault: nobody changed a file. The item says that versions differ, and `verify` has an exit code for it.
     if compared.facts and by_other_code(entry):
         note = f"code {entry.code[:8]} decided, and this is {this_tool().words}"
         return item(study, JUDGED, note=note).model_copy(update={"judged_differently": compared.facts})
@@ -217,6 +231,7 @@ def _report_items(folder: Path, study: str, pages: Mapping[str, bytes], maker: T
         text = f"{name} is not what the decision gives here: {'; '.join(comparison.parts)}"
         if not comparison.parts:
             same.append(f"{name} the same" + (" but for last digits" if comparison.digits else " bytes"))
+        # The same version writes the same text; a drawing depends on more than the libraries that are compared.
         elif is_this(maker) and any("text" in part for part in comparison.parts):
             faults.append(text)
         else:

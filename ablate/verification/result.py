@@ -71,6 +71,7 @@ class Verification(prereg.verification.Verification):
     @property
     def judged_differently(self) -> bool:
         """Whether this version judges a decision differently, from the evidence that it was taken on."""
+        # Apart from `intact`: every file may be what it was and the verdict another here.
         return any(item.judged_differently for item in self.items)
 
     @property

@@ -41,6 +41,8 @@ class Sealing(FrozenModel):
 def require_able(sign: Path | None) -> None:
     """Refuse a key that cannot sign. Call it before registering; writes nothing."""
     if sign is not None:
+        # A signature that is thrown away: only making one shows that the key, its passphrase and ssh-keygen
+        # work.
         ssh.sign(_PROBE, sign)
 
 
@@ -75,8 +77,10 @@ def attest(
     `timestamp` is the reply of a time-stamping authority to a request for the lock's sha256.
     """
     name, ledger = context.study.study, context.ledger
+    # A registration that a crash left half written is finished first, or its lock would not be the ledger's.
     promise.complete(context.root, name)
     earlier_seals = _Known(context, ledger.entries(), registration)
+    # 1. Every seal is made in memory before any is written: one that fails leaves nothing behind.
     lock = _lock_bytes(context, registration)
     seals: list[tuple[AttestedEntry, bytes | None]] = []
     notes: list[str] = []
@@ -97,6 +101,8 @@ def attest(
     if isinstance(anchor, str):
         notes.append(f"no git anchor: {anchor}")
     else:
+        # 2. The commit. Its state (clean, with the lock in it) may have changed since it was recorded: then it
+        # is recorded again.
         anchored = earlier_seals.attestation("git", anchor.commit, git=anchor.state)
         earlier = earlier_seals.newest("git", by=anchor.commit)
         if earlier is not None and earlier.stated == anchored.stated:
@@ -104,6 +110,7 @@ def attest(
         else:
             seals.append((anchored, None))
     # Signing may have asked for a passphrase, and that takes time: the registration must still be the one in force.
+    # 3. Written, under the lock of the ledger.
     with ledger.hold():
         current = context.load_registration()
         if current is None or current.lock_sha256 != registration.lock_sha256:
@@ -139,6 +146,7 @@ class _Known:
             if entry.kind == kind
             and by in (None, entry.by)
             and file_sha256 in (None, entry.file_sha256)
+            # A seal whose file was deleted or changed is as good as none, and may be made again.
             and self._unchanged(entry)
         ]
         return matching[-1] if matching else None
@@ -159,6 +167,7 @@ def _stamped(context: StudyContext, registration: Registration, file: Path) -> t
     """A timestamp's bytes and its time. Raises `SealError` where it is none of this lock."""
     lock, where = context.root.lock(context.study.study), Where(file=file)
     ask = f"openssl ts -query -data {lock} -sha256 -cert -out request.tsq   (docs/proof.md has the rest)"
+    # In order of cost: there, readable, of this lock, and at last signed, which starts a process.
     if not file.is_file():
         needed = "the reply of a time-stamping authority"
         raise SealError("there is no such file", required=needed, fix=ask, where=where)
@@ -187,6 +196,7 @@ def _stamped(context: StudyContext, registration: Registration, file: Path) -> t
 
 def _written(context: StudyContext, entry: AttestedEntry, data: bytes) -> dict[str, str]:
     """Write a seal under a name that is free; the ledger takes it next: a crash leaves a file that nobody names."""
+    # Seals of one lock are numbered, so that a second signer never overwrites the first.
     number = 1
     while (
         path := context.root.seal(context.study.study, entry.lock_sha256, KINDS[entry.kind].suffix, number)

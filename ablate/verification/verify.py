@@ -74,7 +74,7 @@ class Source:
 
 def verify_target(
     target: Path | None = None,
-    given: str | Path | None = None,
+    folder: str | Path | None = None,
     *,
     signers: Path | None = None,
     roots: Path | None = None,
@@ -82,7 +82,7 @@ def verify_target(
 ) -> Verification:
     """Check a study, a bundle (zip file or folder), or without a target all studies of a repository.
 
-    `given` is the folder that holds `studies/`. `signers` and `roots` say whom the reader believes, in place of the
+    `folder` is the one that holds `studies/`. `signers` and `roots` say whom the reader believes, in place of the
     files that the repository brings; a bundle brings none. `reports_of` writes the reports of a bundle again.
     Raises `StudyFileError` where there is nothing of that name, and returns what is wrong otherwise.
 
@@ -91,39 +91,46 @@ def verify_target(
     """
     target_name = "" if target is None else str(target)
     try:
-        with opened(target, given) as source:
+        with opened(target, folder) as source:
+            # Whom the reader trusts is the reader's choice: keys that a stranger's bundle brings vouch for
+            # nothing.
             trust = Trust.of(source.root, signers=signers, roots=roots)
             return _verified(source, trust, reports_of).model_copy(update={"target": target_name})
+    # An item and no error: "this file is damaged" is the answer to the question that was put.
     except UnsoundError as error:
         return Verification(items=(item("bundle", PACKING, str(error)),), head="", target=target_name)
 
 
 @contextmanager
-def opened(target: Path | None, given: str | Path | None = None) -> Iterator[Source]:
+def opened(target: Path | None, folder: str | Path | None = None) -> Iterator[Source]:
     """A study whose file may be gone, a bundle, or all studies. Raises `StudyFileError`, or `UnsoundError` of a bundle
     whose files are not those of its manifest."""
     if target is not None and is_bundle(target):
         with unpacked(target) as bundle:
             ledger = bundle.manifest.ledger.file
             root = Root(bundle.folder, ledger_name=Path(ledger).name)
+            # Root looks for it in studies/, by its name alone.
             if root.relative(root.ledger) != ledger:
                 raise UnsoundError(f"the ledger is at {ledger!a}")
             yield Source(root, (bundle.manifest.study,), bundle)
         return
-    root, named = target_study(target, given)
+    root, named = target_study(target, folder)
     yield Source(root, known_studies(root, _entries(root)) if named is None else (named,))
 
 
 def _verified(source: Source, trust: Trust, reports_of: ReportsOf | None) -> Verification:
     root, bundle = source.root, source.bundle
+    # 1. The ledger, on which every other check rests.
     chain = list(check_ledger(source))
-    sound = not any(one.faults for one in chain if one.what == "chain")
+    sound = not any(checked.faults for checked in chain if checked.what == "chain")
     entries = Ledger(root.ledger).entries() if sound else ()
     items, summaries, seals = chain, list[StudySummary](), list[SealCheck]()
     # Of a stranger's files nothing is read that a damaged ledger, or a table of any size, leads to.
+    # 2. Tables of a stranger, before one is read.
     large = oversized(root.path / "data" / "runs") if bundle is not None and sound else ""
     if large:
         items.append(item(bundle.manifest.study if bundle else "", "sealed records", large))
+    # 3. Study by study. Of a bundle only once ledger and tables are harmless.
     for name in source.studies if bundle is None or (sound and not large) else ():
         try:
             with committed_evidence(root, name, entries) as evidence:
@@ -132,6 +139,7 @@ def _verified(source: Source, trust: Trust, reports_of: ReportsOf | None) -> Ver
                 summaries.append(study.summary())
             checks = examine_seals(root, name, entries, trust)
         except (StudyError, ValueError, TypeError, KeyError) as error:
+            # In the user's own repository the error says what to fix; in a stranger's file it is a finding.
             if bundle is None:
                 raise
             # Well-formed, and yet not what any version writes: a stranger's ledger may say anything.
@@ -170,6 +178,7 @@ def check_ledger(source: Source) -> Iterator[Item]:
         return
     # Of a bundle as far as it can be read: a file that was changed is reported, not raised.
     entries = ledger.readable()
+    # `or`: entries of a broken chain are not looked into.
     faults = ledger.faults() or _outside(entries)
     differences = [] if faults else _other_manifest(source.bundle, ledger)
     files = counted(len(source.bundle.manifest.members) + 1, "file")
@@ -184,8 +193,10 @@ def _outside(entries: tuple[Entry, ...]) -> list[str]:
     """Entries that name a place outside a bundle: nothing on this machine may be read because a stranger says so."""
     faults = []
     for entry in entries:
+        # Fields of an entry that are used as parts of a path.
         places = [place for key in ("file", "ledger", "variant") if (place := entry.stated.get(key)) is not None]
         if not all(isinstance(place, str) and is_safe(place) for place in places) or not (
+            # An entry `continued` names the ledger of another format, and has no registration.
             entry.event == "continued" or _HASH.fullmatch(entry.registration)
         ):
             faults.append(f"entry {entry.index} names a place that no study has")
@@ -224,6 +235,7 @@ class _StudyCheck:
         self.entries = [entry for entry in entries if entry.study == name]
         self.decided = [entry for entry in self.entries if entry.event == "decided"]
         try:
+            # The lock, read once; every item below is about it.
             self.registration: Registration | None = load_registration(self.root, name)
         except StudyError:
             self.registration = None  # what is wrong with the lock is an item of its own
@@ -232,6 +244,7 @@ class _StudyCheck:
     def items(self, reports_of: ReportsOf | None) -> list[Item]:
         """Every item, in the order in which one rests on another."""
         root, name = self.root, self.name
+        # The order is that of the report, and later items rest on earlier ones.
         against = history_faults(root, name) if self.sound else ()
         history = [item(name, HISTORY, *against)] if against else []
         items = [*history, *check_registration(root, name, self.all_entries if self.sound else None)]
@@ -277,6 +290,8 @@ class _StudyCheck:
         """The last decision, judged again from the records."""
         if not self.decided:
             return []
+        # Judged only where what it rests on is unchanged and here; otherwise a verdict would be shown of other
+        # evidence.
         runs = places_of(self.root, self.entries, self.decided[-1].registration)
         if changed:
             return [not_checked(self.name, JUDGED, "what it rests on has changed", "restore that first")]
@@ -294,6 +309,7 @@ class _StudyCheck:
         """What a reviewer asks first, from the ledger and from what was judged again."""
         promised = [entry for entry in self.entries if isinstance(entry, PromiseEntry)]
         runs = [entry for entry in self.entries if isinstance(entry, RunEntry)]
+        # By cell: a run that was made again is sealed twice, and counts once.
         sealed = {(entry.registration, *entry.cell) for entry in self.entries if isinstance(entry, SealEntry)}
         return StudySummary(
             study=self.name,
@@ -319,6 +335,7 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]
     # By the ledger and not by the folders: a run that was removed leaves no folder to be found.
     sealed = sealed_places(root, entries)
     newest = {path: entry for runs in sealed.values() for path, entry in runs.items()}
+    # 1. Absent runs: all of a registration, or a fault.
     faults: list[str] = []
     n_absent = 0
     for runs in sealed.values():
@@ -326,6 +343,7 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]
         n_absent += len(gone)
         if len(gone) < len(runs):
             faults += [f"{root.relative(path)} is missing, and other sealed runs are here" for path in gone]
+    # 2. Present runs, each against its newest seal.
     n_held = n_unhashed = n_unweighed = 0
     for path, entry in newest.items():
         if not path.exists():
@@ -335,6 +353,7 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]
         n_held += not wrong
         n_unweighed += weights == "absent"
         n_unhashed += weights == "without a hash"
+    # 3. What was found, and what could not be checked here.
     what = "sealed records"
     if faults or n_held:
         yield item(name, what, *faults, note=f"{n_held} of {counted(len(newest), 'sealed run')} hold")
@@ -364,9 +383,11 @@ def _check_run(root: Root, folder: RunFolder, entry: SealEntry) -> tuple[list[st
     if entry.items_sha256 is not None or folder.items_path.exists():
         files.append((folder.items_path, entry.items_sha256 or ""))
     wrong = [file for file, sealed_sha256 in files if not file.is_file() or sha256_file(file) != sealed_sha256]
+    # A record that is not the sealed one is not parsed: what it says of itself is nobody's word.
     record = None if wrong else folder.read_record()
     if record is None:
         return [f"{root.relative(file)} is not what the ledger sealed at {entry.at}" for file in wrong], ""
+    # Derived again from the table's values, so that a forged outcome needs a forged table.
     faults = [root.shortened(fault) for fault in folder.outcome_faults(record)]
     if entry.outcome_sha256 != record.outcome_sha256:
         faults = [f"{root.relative(folder.record_path)} names another outcome than the ledger sealed at {entry.at}"]
@@ -399,12 +420,14 @@ def check_verdict_file(root: Root, name: str, entries: list[Entry]) -> Iterator[
     faults = []
     if not path.is_file():
         faults = [f"{place} is not a file"]
+    # Its bytes first; only where they are those of the ledger is there anything to read in them.
     elif sha256_file(path) != last.verdict_sha256:
         faults = [f"{place} is not the decision the ledger recorded at {last.at}"]
     else:
         faults = _other_words(path, last)
     note = last.verdict or last.status
     note += ", with deviations" * (last.status == "decided_with_deviations")
+    # The decision was taken before the look was on record: worth saying, and no fault of the file.
     if any(look.index > last.index for look in recorded_afterwards(entries)):
         note += "; an early look was recorded after it: inadmissible by the registered rules"
     yield item(name, "verdict", *faults, note=note, fix=f"restore {place} from version control, or ablate decide STUDY")
@@ -438,6 +461,7 @@ def check_reports(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]
         elif pages:
             yield not_checked(name, "reports", "the ledger holds no hash of them", again)
         return
+    # 1. The pages and the figures, against the last time they were written.
     last = written[-1]
     hashes = {"report.md": last.report_md, "report.html": last.report_html}
     faults = [
@@ -451,6 +475,7 @@ def check_reports(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]
     place = root.relative(published)
     if recorded is not None and published.is_file() and sha256_file(published) != recorded:
         faults.append(f"{place} is not the file that the reports show (ablate report updates them)")
+    # 2. What was compared, and what was not here to compare.
     if pages or faults:
         note = f"{len(pages)} of 2 pages are as they were written"
         note += f"; {place} is the file that they show" if recorded is not None and published.is_file() else ""
