@@ -102,6 +102,7 @@ class Reproduction(FrozenModel):
     @property
     def exact(self) -> bool:
         """Whether nothing that was compared differs in a bit."""
+        # "beginning": only the first steps were made, so there is no end to compare.
         alike = self.status_again in (self.status_sealed, "beginning")
         return alike and all(m.equal for m in self.metrics) and "different" not in (self.weights, self.items)
 
@@ -145,6 +146,7 @@ def compare_rows(
             if row.step <= up_to:
                 table.setdefault(row.metric, {})[row.step] = row.value
         tables.append(table)
+    # Of either run: a metric that only one of them has is a difference, not a gap in the comparison.
     names = sorted(tables[0].keys() | tables[1].keys())
     left_out = tuple(name for name in names if not is_repeatable(name))
     return tuple(
@@ -189,6 +191,8 @@ def provenance_differences(sealed: Provenance, again: Provenance) -> tuple[Diffe
 
 
 def _compared(name: str, sealed: dict[int, float], again: dict[int, float]) -> MetricCompared:
+    # n counts steps that both have; steps that one lacks are counted apart, since no distance can be given for
+    # them.
     both = sorted(sealed.keys() & again.keys())
     # By hex(): == would take 0.0 for -0.0.
     apart = [step for step in both if sealed[step].hex() != again[step].hex()]

@@ -121,6 +121,8 @@ class Evidence:
 
     def curve(self, metric: str) -> pd.DataFrame:
         """`lines` as one frame: a row per arm, seed and step, with the columns variant, seed, step, value."""
+        # One stretch per run, in the order of the runs: the columns below are these stretches, one after
+        # another.
         line_by_cell = self.lines(metric)
         sizes = [len(steps) for steps, _ in line_by_cell.values()]
         return pd.DataFrame(
@@ -134,6 +136,7 @@ class Evidence:
 
     def final(self, metric: str) -> dict[tuple[str, int], float]:
         """The value at the last step of every finished run that recorded the metric there, by (arm, seed)."""
+        # A run that diverged has no final value: what it had at its last step is not the result of the recipe.
         last_step_by_cell = {run.cell: run.steps for run in self.runs if run.status == "done"}
         value_by_cell = {}
         for cell, (steps, values) in self.lines(metric).items():
@@ -169,6 +172,8 @@ class _Stretches:
         variants, variant_names = _coded(table["variant"])
         metrics, names = _coded(table["metric"])
         seeds, steps = (table[name].to_numpy(np.int64) for name in ("seed", "step"))
+        # In the order in which a stretch is told from the next: the first three say whose it is, the fourth its
+        # order.
         columns = [variants, seeds, metrics, steps, table["value"].to_numpy(np.float64)]
         ends = _ends(columns)
         keys = zip(*(column[ends - 1].tolist() for column in columns[:3]), strict=True)
@@ -179,6 +184,7 @@ class _Stretches:
             columns = [column[order] for column in columns]
             ends = _ends(columns)
         variants, seeds, metrics, steps, values = columns
+        # The last row of a stretch speaks for all of its rows: run and metric are the same in each.
         cells = [
             (variant_names[variant], seed)
             for variant, seed in zip(variants[ends - 1].tolist(), seeds[ends - 1].tolist(), strict=True)

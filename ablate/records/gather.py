@@ -211,6 +211,8 @@ def open_tables(root: Root, evidence: Evidence, *, look: PeekedEntry) -> Evidenc
 
     Raises `EvidenceError` where the ledger does not hold that entry, or it is of other evidence.
     """
+    # The look must be on record before a value is shown, and of this very evidence: a later run would be
+    # unannounced.
     entries = Ledger(root.ledger).entries()
     if look not in entries or look.evidence != evidence.sha256:
         raise EvidenceError(
@@ -218,8 +220,10 @@ def open_tables(root: Root, evidence: Evidence, *, look: PeekedEntry) -> Evidenc
             required="the `peeked` entry of this evidence",
             fix='ablate status STUDY --results --reason "..."',
         )
+    # Runs that have ended and are vouched for; the others have no value that anything rests on.
     ended = [run for run in evidence.runs if run.status in ("done", "diverged")]
     sealed = [run for run in ended if run.cell not in evidence.unsealed]
+    # An amendment that leaves runs as they are shares the folder of the registration before it.
     base = bases_of(entry for entry in entries if entry.study == look.study).get(look.registration, look.registration)
     runs = root.runs(look.study, base)
     tables = _read_again(runs, sealed, kept_seeds=[run.seed for run in sealed])
@@ -245,6 +249,7 @@ def _seeds_to_see(registration: Registration, ledger: Sequence[Entry], runs: Seq
     study = registration.study
     if not study.settings_known:
         return study.pilot_seeds
+    # A sequential study reads the seeds of one look: those of later looks would change when it stops.
     look = due_look(registration, ledger, {run.seed for run in runs})
     return (*study.pilot_seeds, *study.seeds) if look is None else study.seeds[: look.n_seeds]
 
@@ -267,6 +272,7 @@ class Curves:
 
     def out_of_range(self, layout: MetricsFile) -> str:
         """What is wrong with the first value that its metric cannot have; empty where there is none."""
+        # Rows are sorted by metric, so each metric is one slice; its smallest and largest value decide.
         ends = np.searchsorted(self.metrics, np.arange(len(self.names)), side="right")
         for name, values in zip(self.names, np.split(self.values, ends), strict=False):
             try:
@@ -308,6 +314,7 @@ def metrics_frame(runs: Sequence[Curves]) -> pd.DataFrame:
     sizes = [len(run.steps) for run in runs]
     place_of = {name: place for place, name in enumerate(names)}
     places = [np.array([place_of[name] for name in run.names], np.int64)[run.metrics] for run in runs]
+    # Codes of names differ between runs: each run's are mapped to places in the list of all names.
     columns = {
         "variant": _categories([np.repeat([variants.index(run.cell[0]) for run in runs], sizes)], variants),
         "seed": np.repeat(np.array([run.cell[1] for run in runs], np.int64), sizes),
@@ -335,6 +342,7 @@ def items_frame(scored: list[Path]) -> pd.DataFrame:
 
     # Texts arrive as dictionaries, each file with its own; as plain strings they can be put together.
     kinds = pa.schema([(name, OF_ITEMS[name]) for name in ITEM_COLUMNS])
+    # Sorted by Arrow, before its texts become Python objects.
     table = pa.concat_tables([read_parquet(path, ITEM_COLUMNS).cast(kinds) for path in scored])
     keys = ("variant", "seed", "metric", "task", "item")
     frame: pd.DataFrame = table.sort_by([(key, "ascending") for key in keys]).to_pandas()
@@ -368,6 +376,7 @@ def _unlike_its_place(record: RunRecord, registration: Registration, variant: st
 
 def unlike(record: RunRecord, spec: RunSpec | CommandSpec) -> str:
     """What makes a record one of another run than the planned one, in words; empty where it is of this run."""
+    # In this order, so that the message names the widest difference first.
     for field in ("study", "registration", "variant", "seed"):
         if getattr(record, field) != getattr(spec, field):
             return f"its {field} is {getattr(record, field)}, not {getattr(spec, field)}"
@@ -383,6 +392,7 @@ def unlike(record: RunRecord, spec: RunSpec | CommandSpec) -> str:
 
 def _unplanned(root: Root, registration: Registration, planned: set[tuple[str, int]]) -> tuple[str, ...]:
     """Run folders that no plan names."""
+    # By folders, since a run that no plan names is in no list: a seed that was added and not registered shows here.
     base = root.runs(registration.study.study, registration.runs_sha256)
     names = {(arm, str(seed)) for arm, seed in planned}
     unplanned = []

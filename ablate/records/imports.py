@@ -134,6 +134,7 @@ def read_runs(source: Path, terms: Terms, unfinished: list[str] | None = None) -
         for piece in pieces:
             put(piece, RunFolder(root.run(study, registration.runs_sha256, piece.variant, piece.seed)))
     """
+    # 1. Which of the three forms it is. Rows alone say nothing of their origin, so they are exploratory or refused.
     if source.is_dir() and (source / "manifest.json").is_file():
         piece_by_cell = _from_manifest(source, terms)
     elif source.is_dir():
@@ -152,6 +153,7 @@ def read_runs(source: Path, terms: Terms, unfinished: list[str] | None = None) -
         }
     else:
         raise EvidenceError("no such file or folder", where=Where(file=source))
+    # 2. Every requested run is there.
     for cell in terms.only:
         if cell not in piece_by_cell:
             raise EvidenceError(f"no run of {cell_text(cell)}", required="the runs of --only", where=Where(file=source))
@@ -173,6 +175,7 @@ def _from_folders(source: Path, terms: Terms, unfinished: list[str]) -> dict[Cel
         if record is None:
             raise EvidenceError("not a run record", required="what the trainer wrote", where=Where(file=path))
         cell = (record.variant, record.seed)
+        # 1. Is it a run of the plan, has it ended, and is there no second one?
         if not _is_requested(terms, cell, path):
             continue
         if record.status not in ("done", "diverged"):
@@ -180,12 +183,15 @@ def _from_folders(source: Path, terms: Terms, unfinished: list[str]) -> dict[Cel
             continue
         if cell in piece_by_cell:
             raise EvidenceError(f"a second run of {cell_text(cell)}", required="each run once", where=Where(file=path))
+        # 2. Does it hold what its record says?
         rows, metrics = _sealed_rows(folder, record, terms.registration.study.metrics)
         # An exploratory run is sealed anew: its record is of another registration, and ours must not repeat that.
         if terms.exploratory:
             code, start, end = record.provenance.code, record.started_at, record.ended_at or terms.now
             piece_by_cell[cell] = _sealed(terms, cell, rows, started=start, ended=end, code=code)
             continue
+        # 3. Bound: made for this study, under this registration and after it, with the registered
+        # configuration.
         study, registered_sha256 = terms.registration.study, terms.registration.sha256
         if record.study != study.study:
             raise _unbound(path, f"{cell_text(cell)} is of study '{record.study}'", f"study '{study.study}'")
@@ -225,6 +231,7 @@ def _from_manifest(source: Path, terms: Terms) -> dict[Cell, Piece]:
         fault = error.errors(include_url=False)[0]
         where = ".".join(map(str, fault["loc"]))
         raise EvidenceError(f"{where}: {fault['msg']}", required="a manifest", where=Where(file=place)) from None
+    # 1. One file of rows: with two, which one is judged would be a choice.
     files = [file for file in (source / f"metrics.{end}" for end in ("jsonl", "csv", "parquet")) if file.is_file()]
     if len(files) != 1:
         raise EvidenceError(
@@ -232,6 +239,7 @@ def _from_manifest(source: Path, terms: Terms) -> dict[Cell, Piece]:
             required="one of metrics.jsonl, metrics.csv, metrics.parquet",
             where=Where(file=place),
         )
+    # 2. Manifest and rows name the same runs.
     made: dict[Cell, Made] = {}
     for times in manifest.runs:
         cell = (times.variant, times.seed)
@@ -247,6 +255,7 @@ def _from_manifest(source: Path, terms: Terms) -> dict[Cell, Piece]:
             f"the {lacks} does not hold {cell_text(odd[0])}", required="the same runs in both", where=Where(file=place)
         )
     piece_by_cell = {}
+    # 3. Each run sealed by our rules, in the words of the manifest on when and with what it was made.
     for cell, rows in table.items():
         started, ended = made[cell].started_at, made[cell].ended_at
         if not terms.exploratory:
@@ -259,6 +268,7 @@ def _from_manifest(source: Path, terms: Terms) -> dict[Cell, Piece]:
 def _code_of(terms: Terms, stated: Mapping[str, str], cell: Cell) -> str:
     """The hash of the code and data that a manifest states of a run: file by file, or by the commit of its arm."""
     registration, (arm, _) = terms.registration, cell
+    # An arm that is a commit states the commit and the data; otherwise every pinned file is stated by its path.
     pin = registration.commit_of(arm)
     if pin is not None:
         data = {path: sha256 for path, sha256 in stated.items() if path not in registration.study.arms}
@@ -272,7 +282,9 @@ def _sealed(terms: Terms, cell: Cell, rows: list[Row], *, started: str, ended: s
     """A record and its seals for rows that had none, by the rules that hold for a run that is made here."""
     study = terms.registration.study
     diverged = diverged_at(rows, study.stable.diverged.loss_above)
+    # A run that diverged lacks its last values by right: what it has up to there is the outcome.
     absent = lacking(rows, needed_metrics(study), whole_curve=bool(study.rule.arms_read)) if diverged is None else []
+    # Exploratory runs may lack what claims read, since no verdict comes from them; a run without any row is none.
     if absent and (not rows or not terms.exploratory):
         raise EvidenceError(f"{cell_text(cell)}: {'; '.join(absent)}", required="what the claims read")
     rows_that_count, last = until(rows, diverged)
@@ -286,6 +298,7 @@ def _sealed(terms: Terms, cell: Cell, rows: list[Row], *, started: str, ended: s
         attempts=1,
         config=_config(terms, cell[0]),
         steps=last,
+        # Rows state neither tokens nor parameters: 0, and no guess.
         tokens=0,
         parameters=0,
         # This machine has not made the run: what it is stays out of the record.
@@ -309,8 +322,11 @@ def _require_bound(
             place, f"{cell_text(cell)} was made under registration {registration}", f"registration {registered_sha256}"
         )
     # Aware times of any offset: texts with different offsets do not compare.
+    # A missing end is "" and no time: refused like any other text that is none.
     times = [_moment(text, place, cell) for text in (terms.registered_at, started, ended or "", terms.now)]
     registered, start, end, now = times
+    # Only the start is held against the registration strictly: clocks that differ can at worst refuse an honest
+    # run.
     if start < registered:
         raise _unbound(
             place,
@@ -332,9 +348,9 @@ def _moment(text: str, place: Path, cell: Cell) -> datetime:
     return moment
 
 
-def _unbound(place: Path, found: str, required: str) -> EvidenceError:
+def _unbound(place: Path, fault: str, required: str) -> EvidenceError:
     return EvidenceError(
-        found,
+        fault,
         required=required,
         fix="--exploratory takes it in all the same; a study that holds such runs gives no verdict",
         where=Where(file=place),
@@ -344,12 +360,13 @@ def _unbound(place: Path, found: str, required: str) -> EvidenceError:
 def _is_requested(terms: Terms, cell: Cell, place: Path) -> bool:
     """Whether a cell is requested. Nothing outside the plan is passed over in silence."""
     study = terms.registration.study
+    # Before the plan: with --only, what else a source holds is its owner's affair.
     if terms.only and cell not in terms.only:
         return False
     if cell[0] not in study.trained:
-        found = f"{json.dumps(cell[0])[:80]} is no variant of '{study.study}'"
+        fault = f"{json.dumps(cell[0])[:80]} is no variant of '{study.study}'"
         fix = nearest(cell[0], study.trained)
-        raise EvidenceError(found, required="one of " + ", ".join(study.trained), fix=fix, where=Where(file=place))
+        raise EvidenceError(fault, required="one of " + ", ".join(study.trained), fix=fix, where=Where(file=place))
     if cell[1] not in study.seeds_of(cell[0]):
         raise EvidenceError(
             f"seed {cell[1]} of {cell[0]} is not planned",
@@ -380,6 +397,7 @@ def planned_rows(path: Path, terms: Terms) -> dict[Cell, list[Row]]:
 def _sealed_rows(folder: RunFolder, record: RunRecord, layout: MetricsFile) -> tuple[list[Row], bytes]:
     """The rows of a run folder, each of them the record's own and as strict as any, and the bytes that hold them."""
     path = folder.sealed_path
+    # 1. The files are those that run.json sealed, and give its outcome.
     fault = next(iter(folder.faults(record)), "")
     table = fault or folder.read_metrics(record, _OF_IMPORTED)
     if isinstance(table, str):
@@ -388,6 +406,7 @@ def _sealed_rows(folder: RunFolder, record: RunRecord, layout: MetricsFile) -> t
     data = read_bytes(path)
     if len(table) > (most := min(MOST_ROWS, FREE_ROWS + len(data))):
         raise EvidenceError(f"{len(table):,} rows", required=f"at most {most:,}", where=Where(file=path))
+    # 2. The values pass the rules for any stranger's rows: none twice, none out of range, all finite.
     records = ({"step": row.step, "metric": row.metric, "value": row.value} for row in folder.sealed_rows())
     try:
         rows = rows_by_run(enumerate(records, start=1), LONG, layout.range_of, own=True).get(OWN_RUN, [])
@@ -413,6 +432,7 @@ def put(piece: Piece, folder: RunFolder) -> None:
     Raises `OSError` where the place holds anything: no run is ever replaced.
     """
     # Next to it, since a rename across file systems would be a copy that a crash can cut in two.
+    # The record is written last and the rename is the only step that shows the run: a crash leaves a hidden folder.
     staging = folder.path.with_name(f".{folder.path.name}.import")
     staging.mkdir(parents=True, exist_ok=True)
     write_whole(staging / folder.sealed_path.name, piece.metrics)
@@ -444,6 +464,7 @@ def already_placed(piece: Piece, folder: RunFolder, entries: Iterable[Entry]) ->
             required="cells that have no run yet: no run is ever replaced",
             fix="--only ARM/SEED takes some runs of a source",
         )
+    # An empty folder is what an interrupted command may leave, and is free.
     is_occupied = folder.path.is_dir() and any(folder.path.iterdir())
     if is_occupied and not (folder.record_path.is_file() and sha256_file(folder.record_path) == run_sha256):
         raise EvidenceError(

@@ -74,6 +74,7 @@ def in_limited_process(
     # One line of JSON, then the result: so that bytes of any kind need no second encoding.
     header, _, result = child.stdout.partition(b"\n")
     outcome = json.loads(header) if header.startswith(b"{") else {}
+    # In order: a result, the function's own StudyError, memory or a crash; what is left is a bug of ours.
     if child.returncode == 0:
         sys.stderr.write(child.stderr.decode(errors="replace"))
         return result
@@ -97,8 +98,8 @@ def _error_of(fields: dict[str, JsonValue]) -> StudyError:
         line=line if isinstance(line, int) else None,
         field=tuple(part for part in field if isinstance(part, (str, int))) if isinstance(field, list) else (),
     )
-    found, required, fix = (str(fields[part]) for part in ("found", "required", "fix"))
-    error: StudyError = kind(found, required=required, fix=fix, where=where)
+    fault, required, fix = (str(fields[part]) for part in ("found", "required", "fix"))
+    error: StudyError = kind(fault, required=required, fix=fix, where=where)
     return error
 
 
@@ -130,6 +131,7 @@ def bounded_memory(most: int) -> Iterator[None]:
         yield
         return
     (used,) = (int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmData:"))
+    # `used` is what the interpreter holds already. The soft limit alone is lowered, so that it can be raised again.
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limits = [used + most, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
     resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
@@ -144,9 +146,11 @@ def main() -> int:
     name, most = sys.argv[1:]
     arguments = json.load(sys.stdin)
     # What the function or a library prints must not get into the result.
+    # The result has a descriptor of its own; 1 points at standard error from here on, for C libraries too.
     channel = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
 
+    # Imported before the limit: the libraries' own memory is not what the file costs.
     module, _, attribute = name.partition(":")
     function: Callable[..., bytes] = getattr(importlib.import_module(module), attribute)
     header: dict[str, JsonValue] = {}

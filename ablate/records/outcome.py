@@ -60,6 +60,7 @@ def outcome_hash(rows: Iterable[Row], items: Iterable[ItemScore] = ()) -> str:
 
     rows, items = list(rows), list(items)
     steps, values = np.array([row.step for row in rows], np.int64), np.array([row.value for row in rows], np.float64)
+    # Each row is its own code here; `ranked` then gives equal texts the same rank.
     columns = [ranked(np.arange(len(items)), [getattr(item, name) for item in items]) for name in _ITEM_ORDER]
     metrics = ranked(np.arange(len(rows)), [row.metric for row in rows])
     scores = np.array([item.value for item in items], np.float64)
@@ -97,6 +98,7 @@ def _hashed(
 
     # Explicit dtypes: the platform's own integers and byte order would make a hash of this machine.
     digest = hashlib.sha256(_VERSION)
+    # 1. Metrics in the order of their names, steps rising. lexsort sorts by its last key first.
     ranks, names = metric
     order = np.lexsort((steps, ranks))
     ends = np.searchsorted(ranks[order], np.arange(len(names)), side="right")
@@ -106,6 +108,7 @@ def _hashed(
             digest.update(steps[part].astype("<i8").tobytes())
             digest.update(values[part].astype("<f8").tobytes())
     # A run without items and one with an empty table hash alike: neither has a score.
+    # 2. Items by metric, task and name; their hashes are hashed too, and do not take part in the order.
     if scores is not None and len(scores):
         order = np.lexsort([ranks for ranks, _ in reversed(columns[:3])])
         for ranks, texts in columns:
@@ -120,6 +123,7 @@ def ranked(codes: np.ndarray, texts: Sequence[str]) -> Ranked:
 
     # Ranks and not the codes that came: those follow the order of rows, which differs between equal runs.
     rank_of = {text: rank for rank, text in enumerate(sorted(set(texts)))}
+    # Sorted by code point, which is the same everywhere, unlike a collation.
     return np.array([rank_of[text] for text in texts], np.int64)[codes], list(rank_of)
 
 
@@ -149,6 +153,7 @@ def sealed_table(path: Path, kinds: Mapping[str, str]) -> pa.Table:
     """Columns of a sealed table, in their types. Raises `TableError` for what is no such table, or too large a one."""
     import pyarrow as pa
 
+    # Types are compared and never cast: a value that went through float32 would be another outcome.
     table = read_parquet(path, list(kinds))
     for name, kind in kinds.items():
         field = table.schema.field(name).type
@@ -166,6 +171,7 @@ def own_rows(path: Path, record: RunRecord, kinds: Mapping[str, str]) -> pa.Tabl
     for name in kinds.keys() & {"study", "registration", "variant", "seed"}:
         # Texts that the column names, whether or not a row has them: a file of ours names one.
         own = getattr(record, name)
+        # The distinct texts of a column are few; comparing them is enough and does not look at every row.
         values = numbers(table[name]) if name == "seed" else np.array(coded(table[name])[1])
         for foreign in values[values != own][:1].tolist():
             raise TableError(f"holds rows of another run: {name} {foreign!a:.70} in the record of {own!a:.70}")

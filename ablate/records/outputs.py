@@ -87,6 +87,7 @@ def read_hashes(path: Path) -> dict[str, str] | None:
     if not path.exists():
         return None
     hashes = _object(path)
+    # A name with a control character would be printed in reports; anything but a sha256 could not be compared.
     for name, sha256 in hashes.items():
         if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256) or visible(name) != name:
             required = "a name and the sha256 of something, 64 hexadecimal digits"
@@ -113,6 +114,8 @@ def readable_about(path: Path) -> About | None:
 def read_progress(path: Path) -> Progress | None:
     """How far a run says that it is; none where it says nothing that can be read. Never raises."""
     with suppress(OSError, ValueError):
+        # Read on every tick of the screen, often while it is being written: whatever is wrong with it is no
+        # fault of the run.
         if path.stat().st_size <= _LARGEST_PROGRESS:
             return Progress.model_validate_json(path.read_bytes())
     return None
@@ -157,6 +160,7 @@ def read_items(path: Path, layout: MetricsFile) -> list[ItemScore]:
 
 
 def _item(values: dict[str, object]) -> ItemScore:
+    # Exactly the five keys: one that is misspelt would otherwise be a silent default.
     require_keys(values, _ITEM_KEYS)
     for name in ("task", "item"):
         text = values[name]
@@ -187,6 +191,7 @@ Model = TypeVar("Model", bound=FrozenModel)
 def _model(model: type[Model], path: Path) -> Model:
     values = _object(path)
     try:
+        # As JSON: read strictly from Python values, a list would be no tuple.
         return model.model_validate_json(json.dumps(values))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]

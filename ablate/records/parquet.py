@@ -92,6 +92,8 @@ def _opened(source: Path | bytes, columns: Sequence[str], most_rows: int) -> tup
 
     try:
         data = source if isinstance(source, bytes) else _mapped(source)
+        # The layout of the end: footer, its length in 4 bytes (little-endian), "PAR1" (parquet-format, "File
+        # format").
         if len(data) < 12 or data[-4:] != b"PAR1" or int.from_bytes(data[-8:-4], "little") > _LARGEST_FOOTER:
             raise TableError("is not a Parquet file")
         # Opened twice: which columns are texts is in the metadata, and the reader must know it to keep them encoded.
@@ -113,6 +115,7 @@ def _texts(file: pq.ParquetFile, columns: Sequence[str], most_rows: int) -> list
     texts, decoded = [], 0
     for name in columns:
         column = file.schema.column(places[name])
+        # No lists (repetition) and no structs (definition levels above the one of a null): a cell is one value.
         if column.physical_type not in _PLAIN_TYPES or column.max_repetition_level or column.max_definition_level > 1:
             raise TableError(f"has the type {column.physical_type} in column {name}, and no plain number or text")
         if column.physical_type == "BYTE_ARRAY":
@@ -120,6 +123,8 @@ def _texts(file: pq.ParquetFile, columns: Sequence[str], most_rows: int) -> list
         for group in map(file.metadata.row_group, range(file.metadata.num_row_groups)):
             chunk = group.column(places[name])
             decoded += chunk.total_uncompressed_size
+            # total_uncompressed_size counts what is encoded, and this encoding can unfold a few bytes into
+            # gigabytes.
             if _REPEATING in chunk.encodings:
                 raise TableError(f"has texts in an encoding that is not read here ({_REPEATING})")
     if decoded > MOST_DECODED:

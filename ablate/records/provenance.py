@@ -36,6 +36,7 @@ SOURCE = Path(__file__).resolve().parents[2]
 
 def executed_files() -> tuple[Path, ...]:
     """The source files of every module that a run executes."""
+    # Sorted, and wing by wing: the hash must not follow the order in which a file system lists files.
     within = (file for wing in _WINGS for file in (SOURCE / wing).rglob("*.py"))
     return (*sorted(within), *(file for wing in _REGISTRATION for file in sorted((SOURCE / wing).glob("*.py"))))
 
@@ -85,6 +86,7 @@ MOVES_BITS = ("code", "python", "torch", "numpy", "platform", "processor", "devi
 
 def differing(first: Provenance, second: Provenance) -> tuple[str, ...]:
     """The parts in which two runs differ that may move a bit; none where both would take a step to the same bits."""
+    # `commit` and `dirty` are not among them: they are names of code, and `code` is the code.
     return tuple(part for part in MOVES_BITS if getattr(first, part) != getattr(second, part))
 
 
@@ -124,6 +126,7 @@ def tool_versions() -> dict[str, str]:
 @cache
 def _git(source: Path, *words: str) -> str | None:
     """Output of a git command about the tool's own source tree, or none where there is no such tree."""
+    # A wheel in site-packages may lie below a user's repository, whose commit says nothing of this code.
     if not (source / ".git").exists():
         return None
     try:
@@ -142,6 +145,7 @@ def _git(source: Path, *words: str) -> str | None:
 @cache
 def processor_name() -> str:
     """The processor's model. `platform.processor()` is empty or "x86_64" on Linux, which tells no two apart."""
+    # Two models of one architecture can take different kernels, and so round differently.
     info = Path("/proc/cpuinfo")
     if info.is_file():
         for line in info.read_text().splitlines():

@@ -117,6 +117,7 @@ class TableLayout(FrozenModel):
 
 
 def _is_whole(cell: object) -> bool:
+    # bool is an int to Python: without the second test, `true` would be step 1.
     return isinstance(cell, int) and not isinstance(cell, bool) and abs(cell) <= _LARGEST_WHOLE
 
 
@@ -234,6 +235,8 @@ class Series:
 
     def row(self, record: Record) -> tuple[Cell, Row | None]:
         """The run and row of a record; no row where a wide one has no value. Raises `LineError`."""
+        # Each role is a cell of the record or the same in every row. The value is checked last, since its
+        # metric decides what holds.
         cells = dict(self.cells)
         for role, column in self.columns.items():
             cells[role] = record.get(column) if role == "value" else checked(role, record.get(column))
@@ -260,11 +263,15 @@ Form = Literal["long", "wide", "panel"]
 
 def form_of(columns: Collection[str], layout: TableLayout, *, own: bool = False) -> Form:
     """How a record of these columns holds its values. `own`: of a file that one run wrote, which may hold two forms."""
+    # Three forms. A trainer's own file may mix long and wide rows, so each record is looked at; a table has one
+    # form.
     if own:
         long = not layout.metrics and ("metric" in columns or "value" in columns or layout.step not in columns)
     elif layout.arm not in columns and any(map(_PANEL.fullmatch, columns)):
         return "panel"
     else:
+        # Long unless a layout names columns of metrics, and even then where the table has none of them but
+        # `metric` and `value`.
         both = "metric" in columns and "value" in columns
         long = not layout.metrics or (both and not any(column in columns for column in layout.metrics.values()))
     return "long" if long else "wide"
@@ -278,12 +285,15 @@ def series_of(
     Raises `LineError` where a column is lacking; that of a metric only in a `header`, which all records share.
     """
     form = form_of(columns, layout, own=own)
+    # 1. Where run and step are.
     run = {} if own or form == "panel" else {"variant": str(layout.arm), "seed": str(layout.seed)}
     # A long row of a trainer's own file has `step`, whatever the column of its wide ones is.
     step = {} if layout.at_step is not None else {"step": "step" if own and form == "long" else str(layout.step)}
     places = run | step
     cells: dict[str, Any] = dict(zip(("variant", "seed"), OWN_RUN, strict=True)) if own else {}
     cells |= {} if step else {"step": layout.at_step}
+    # 2. Where the values are: one column of long rows, a column for each metric of wide ones, a column for each run
+    # of a panel.
     if form == "long":
         require_keys(columns, (*places.values(), "metric", "value"))
         labels = {str(label): metric for metric, label in layout.metrics.items()}
@@ -307,12 +317,15 @@ def _panel_series(
     metric_of = {label: metric for metric, label in layout.metrics.items()}
     series: dict[tuple[Cell, str], Series] = {}
     for part in filter(None, map(_PANEL.fullmatch, columns)):
+        # A pattern that misses one run stops all: a run that is left out in silence may be the one that
+        # matters.
         run = pattern.fullmatch(part["run"].strip())
         if run is None:
             raise LineError(
                 f"the name '{part['run']}' does not say its arm and seed",
                 fix="--run-pattern 'exp-{variant}-s{seed}', in the place of names such as wide-1 or wide_seed1",
             )
+        # With a layout, metrics that it does not name are passed over; without one, all are taken.
         metric = metric_of.get(part["metric"], "" if layout.metrics else part["metric"])
         cell = run["variant"], int(run["seed"])
         if metric and (cell, metric) in series:
@@ -339,6 +352,7 @@ def compiled_pattern(text: str) -> re.Pattern[str]:
     >>> compiled_pattern("run_{variant}_s{seed}").fullmatch("run_no_norm_s12").groupdict()
     {'variant': 'no_norm', 'seed': '12'}
     """
+    # The split keeps what it splits at, at the odd places; everything else is matched literally.
     words = re.split(r"(\{variant\}|\{seed\})", text)
     if sorted(words[1::2]) != ["{seed}", "{variant}"]:
         raise EvidenceError(
@@ -415,6 +429,7 @@ def object_of(line: bytes, most: int = MOST_LINE) -> Record:
     Traceback (most recent call last):
     ablate.records.rows.LineError: a key that is given twice
     """
+    # Before it is parsed: a long line of brackets would be a deep recursion, and a long number slow.
     if len(line) > most:
         raise LineError(f"a line of {len(line):,} bytes, and {most:,} are the most")
     if not line.strip():
@@ -476,8 +491,10 @@ def csv_records(
     """The lines of CSV, typed by their columns. Raises `LineError` with the line."""
     series = series_of(header, layout, own=own, header=True) if header else []  # an empty file has no rows
     role_of = {column: role for part in series for role, column in part.columns.items()}
+    # A column that the layout does not name is read as a value and then ignored.
     roles = [role_of.get(column, "value") for column in header]
     for number, cells in lines:
+        # Never filled up: a short line is a line that was cut.
         if len(cells) != len(header):
             raise LineError(f"{len(cells)} fields under {len(header)} columns", line=number)
         yield number, dict(zip(header, map(typed, roles, cells), strict=True))
@@ -509,6 +526,7 @@ def read_rows(path: Path, metrics: MetricsFile | None = None, *, torn: bool = Fa
         ...     read_rows(path, torn=True)
         [Row(step=10, metric='val/loss', value=2.5)]
     """
+    # Late, so that the limited process does not load the models of a study.
     if metrics is None:
         from prereg.study.command import MetricsFile
 
@@ -529,6 +547,7 @@ def read_rows(path: Path, metrics: MetricsFile | None = None, *, torn: bool = Fa
 def readable_rows(path: Path, metrics: MetricsFile) -> list[Row]:
     """The rows of a faulty file as far as it can be read: to say whether it holds a value, not to judge it."""
     rows: list[Row] = []
+    # The outer one ends at the first line that is no record; the inner one skips a record with a faulty cell.
     with suppress(LineError, EvidenceError):
         records, layout = _own_records(path, metrics)
         for _, record in records:
@@ -569,6 +588,7 @@ def diverged_at(rows: Iterable[Row], above: float) -> int | None:
         >>> diverged_at([Row(1, "train/loss", 5.0), Row(2, "train/loss", 16.0)], above=3.0)
         2
     """
+    # By step and not by line: rows may be written in any order, and the first loss sets the limit.
     curve = sorted((row for row in rows if row.metric == CURVE), key=lambda row: row.step)
     if not curve:
         return None
@@ -590,6 +610,7 @@ def lacking(rows: Iterable[Row], needed: Mapping[str, tuple[int, ...]], *, whole
         steps_by_metric.setdefault(row.metric, set()).add(row.step)
     if not steps_by_metric:
         return ["it is empty"]
+    # The last step of any metric is that of the run.
     last = max(max(steps) for steps in steps_by_metric.values())
     absent = [
         f"no {metric} at step {step}" + (", its last" if step == last else "")
@@ -613,6 +634,7 @@ def until(rows: Iterable[Row], diverged: int | None) -> tuple[list[Row], int]:
     ([Row(step=1, metric='val/loss', value=2.5)], 2)
     """
     rows = list(rows)
+    # Rows after the divergence are dropped: how long a trainer goes on after it is no part of the outcome.
     last = diverged if diverged is not None else max(row.step for row in rows)
     return [row for row in rows if row.step <= last and math.isfinite(row.value)], last
 

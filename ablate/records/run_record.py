@@ -313,6 +313,7 @@ class RunRecord(FrozenModel):
         # Carried over: when the run first started and the time that it has cost, which no restart gives back.
         if earlier is not None:
             fields = {"started_at": earlier.started_at, "wall_s": earlier.wall_s, **fields}
+        # Not carried over: steps and tokens, which the attempt states when it ends.
         return cls(
             format=1,
             **{name: getattr(spec, name) for name in ("study", "registration", "variant", "seed")},
@@ -337,6 +338,8 @@ class RunRecord(FrozenModel):
             "attempts": self.attempts,
             "metrics_sha256": self.metrics_sha256,
             "outcome_sha256": self.outcome_sha256,
+            # Left out where it does not apply, and not null: the entry has the bytes that it had before the
+            # field existed.
             **({} if self.items_sha256 is None else {"items_sha256": self.items_sha256}),
             **({"redrawn": self.redrawn} if self.redrawn else {}),
             "run_sha256": run_sha256,

@@ -111,6 +111,7 @@ class RunFolder:
 
     def fail(self, error: str, at: str) -> None:
         """Record the run as failed, if it has a record. On a full disk the old one stays; the caller reports it."""
+        # A run that failed before its first record has none to mark.
         record = self.readable_record()
         if record is not None:
             with suppress(OSError):
@@ -144,6 +145,7 @@ class RunFolder:
 
         `record` has its final status and no hashes yet. Raises `OSError` on a full disk; the run is then not sealed.
         """
+        # 1. The bytes in memory, and their hashes.
         data = parquet_bytes(record, rows)
         scored = items_bytes(record, items) if items else None
         sealed = record.model_copy(
@@ -155,6 +157,7 @@ class RunFolder:
         )
         if scored is None:  # of an earlier attempt: a table that the record does not seal is a fault
             self.items_path.unlink(missing_ok=True)
+        # 2. On the disk, the record last: it vouches for files that must be there before it.
         tables = [(self.items_path, scored)] if scored is not None else []
         write_in_turn([*tables, (self.sealed_path, data), (self.record_path, record_bytes(sealed))])
         return sealed
@@ -164,6 +167,7 @@ class RunFolder:
         if record.status not in ("done", "diverged"):
             return []
         wrong = []
+        # By the bytes of the files alone, which is cheap; what the values give is for `outcome_faults`.
         for path, seal in ((self.sealed_path, record.metrics_sha256), (self.items_path, record.items_sha256)):
             if seal is None and path == self.items_path:
                 wrong += [f"{path} is there and run.json seals no items"] if path.exists() else []
@@ -193,6 +197,8 @@ class RunFolder:
             if record.items_sha256 is not None:
                 path = self.items_path
                 items = own_rows(path, record, OF_ITEMS)
+            # From the values that were just read, and not from the file again: what is judged is what was
+            # hashed.
             derived = outcome_of_tables(metrics, items)
         except TableError as error:
             return f"{path} {error}"
@@ -268,6 +274,7 @@ def _column(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
 
     if kind != pa.string():
         data = np.array(values, kind.to_pandas_dtype())
+        # Buffers: validity (None: no nulls), then the data.
         return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(data)])
     texts = [text.encode() for text in values]
     # Arrow's layout of texts: offsets of 32 bits into one buffer, one more of them than there are texts.
@@ -281,6 +288,7 @@ def _written(columns: dict[str, pa.Array]) -> bytes:
 
     # In memory, because its hash goes into run.json: what is hashed is what is written, whatever happens to the file.
     sink = pa.BufferOutputStream()
+    # Nothing of pandas and no time in it: equal rows give equal bytes, by one version of Arrow.
     pq.write_table(pa.table(columns), sink, compression="zstd")
     return bytes(sink.getvalue().to_pybytes())
 

@@ -86,6 +86,7 @@ def decode(path: str, fields: dict[str, Any]) -> bytes:
     """`read_table` within the limited process, as JSON: [variant, seed, steps, metrics, values] of every run."""
     layout, place = TableLayout(**fields), Path(path)
     try:
+        # Columns first, records later: a layout that does not fit is refused before a row is read.
         columns, records = _opened(place)
         layout = guess_columns(columns, layout)
         require_complete(columns, layout)
@@ -133,6 +134,7 @@ def _opened(path: Path) -> tuple[list[str], Callable[[TableLayout], Records]]:
 
 
 def _parquet_records(data: bytes, names: Sequence[str], layout: TableLayout) -> Records:
+    # Only columns that the layout names are decoded: a stranger's table may have hundreds of others.
     series = series_of(names, layout, header=True)
     columns = dict.fromkeys(column for part in series for column in (*part.columns.values(), *part.ends))
     try:
@@ -164,6 +166,7 @@ def read_frame(path: Path, metrics: Iterable[str], layout: TableLayout) -> pd.Da
     """
     import pandas as pd
 
+    # Metrics under the names of the study; each is looked for by guesses alone (None).
     runs = read_table(path, layout.model_copy(update={"metrics": dict.fromkeys(metrics)}))
     last = max((row.step for rows in runs.values() for row in rows), default=0)
     records: dict[tuple[str, int, int], dict[str, Any]] = {}
@@ -195,12 +198,16 @@ def guess_columns(columns: Sequence[str], layout: TableLayout) -> TableLayout:
                     return column
         return None
 
+    # 1. The arm, which also shows whether this is a panel of W&B: that has a column for each run and none for the
+    # arm.
     layout = layout.model_copy(update={"arm": layout.arm or take(ARMS)})
     is_panel = form_of(columns, layout) == "panel"
     step = None if is_panel and layout.step not in columns else layout.step
+    # 2. Seed and step; without a column of steps, every row is of step 0.
     places: dict[str, Any] = {"seed": layout.seed or take(SEEDS), "step": step or take(STEPS)}
     if places["step"] is None and not is_panel:
         places["at_step"] = layout.at_step or 0
+    # 3. The metrics, among the columns that are left.
     free = panel_metrics(columns) if is_panel else free
     metrics = {metric: label or take(_names_of(metric)) for metric, label in layout.metrics.items()}
     return layout.model_copy(update=places | {"metrics": metrics})
@@ -214,6 +221,7 @@ def require_complete(columns: Sequence[str], layout: TableLayout) -> None:
         raise EvidenceError("a panel of W&B without a column of steps", required="its export by the axis Step")
     if layout.run_pattern is not None and not is_panel:
         raise EvidenceError("--run-pattern, and no panel of W&B", required="columns RUN - METRIC, and one of steps")
+    # What a message lists: of a panel its metrics, since its columns are RUN - METRIC, as many as runs.
     there = panel_metrics(columns) if is_panel else columns
     places = {} if is_panel else {"the arm": layout.arm, "the seed": layout.seed}
     for what, name in (places | ({} if form == "long" else layout.metrics)).items():
@@ -252,6 +260,7 @@ def template(path: Path, study: Study) -> str:
 
     columns: list[str] = json.loads(in_limited_process(column_names, str(path)))
     metrics = dict.fromkeys([*needed_metrics(study), CURVE])
+    # 1. What can be guessed, of the metrics that claims read and the training loss.
     layout = guess_columns(columns, TableLayout(arm=None, seed=None, step=None, metrics=metrics))
     form = form_of(columns, layout)
     if form != "wide":
@@ -263,6 +272,7 @@ def template(path: Path, study: Study) -> str:
         )
     if layout.metrics[CURVE] is None and CURVE not in needed_metrics(study):
         del layout.metrics[CURVE]
+    # 2. Written as YAML by hand, because an empty value and the comments are the point of a template.
     places = {"arm": layout.arm, "seed": layout.seed, "step": layout.step}
     shown = [f"{name}: {json.dumps(column or '')}" for name, column in places.items()]
     shown += ["metrics:", *(f"  {metric}: {json.dumps(column or '')}" for metric, column in layout.metrics.items())]
@@ -301,4 +311,5 @@ def plain_name(name: str) -> str:
 
 def _plain_forms(column: str) -> tuple[str, ...]:
     first, _, rest = column.partition(".")
+    # `params.seed` is a seed; `layer.seed` is not taken for one.
     return (plain_name(column), plain_name(rest)) if first in _PREFIXES else (plain_name(column),)

@@ -92,6 +92,7 @@ def read_tracked(source: str, study: Study, layout: TableLayout) -> Tracked:
             required="a table: W&B has no stable way to read its own files",
             fix="export CSV on its site or by run.history(), then: --column METRIC=COLUMN --step-column _step",
         )
+    # Trackers are optional extras: which one is needed is said before anything else.
     _require_installed(kind, source)
     pattern = None
     if layout.run_pattern or kind == "tensorboard":
@@ -102,10 +103,13 @@ def read_tracked(source: str, study: Study, layout: TableLayout) -> Tracked:
     left_out: list[str] = []
     for run in runs:
         try:
+            # A run without arm and seed is no run of this study: an experiment may hold others. Left out,
+            # and named.
             cell = _cell(run, pattern, layout)
             if isinstance(cell, str) or run.state not in ("finished", "unknown"):
                 left_out.append(f"{run.name}: {cell if isinstance(cell, str) else run.state}")
                 continue
+            # Which of two would count is a choice, and it would be made after their results were seen.
             if cell in rows:
                 raise LineError(f"a second run of {cell_text(cell)}")
             run_rows = _rows(run.curves(), layout)
@@ -132,6 +136,7 @@ def read_tracked(source: str, study: Study, layout: TableLayout) -> Tracked:
 
 def _cell(run: TrackedRun, pattern: re.Pattern[str] | None, layout: TableLayout) -> Cell | str:
     """Arm and seed of a run, or why it has none."""
+    # A pattern decides alone, so that a tag of the same name cannot contradict the run's name.
     if pattern is not None:
         match = pattern.fullmatch(run.name)
         return (match["variant"], int(match["seed"])) if match else "its name is not of the pattern"
@@ -140,6 +145,7 @@ def _cell(run: TrackedRun, pattern: re.Pattern[str] | None, layout: TableLayout)
         if name not in run.fields:
             return f"no {name!r} among its parameters and tags"
     seed = run.fields[seed_field]
+    # Tags are texts: int() would also take "1_0", " 1" and digits of other scripts.
     if not re.fullmatch("[0-9]{1,16}", seed):
         raise LineError(f"{seed_field} {seed[:60]!r}, which is not a whole number")
     return run.fields[arm_field], int(seed)
@@ -150,6 +156,8 @@ def _rows(curves: Curves, layout: TableLayout) -> list[Row]:
     columns = layout.metrics or {name: name for name in curves}
     value_by_point: dict[tuple[str, int], float] = {}
     for metric, column in columns.items():
+        # A client that retries may send a point twice: the same value is the same point, another value is a
+        # fault.
         for step, number in curves.get(str(column), ()):
             key = (checked("metric", metric), checked("step", step if layout.at_step is None else layout.at_step))
             value = value_of(number, metric)
@@ -193,6 +201,7 @@ def _mlflow(source: str, place: str) -> Iterator[TrackedRun]:
     client = _client(source, uri)
     from mlflow.exceptions import MlflowException
 
+    # The history, since a run itself holds only the last value of each metric.
     def curves(run: str, names: Iterable[str]) -> Curves:
         return {name: [(m.step, m.value) for m in client.get_metric_history(run, name)] for name in names}
 
@@ -234,5 +243,6 @@ def _tensorboard(source: str, place: str) -> Iterator[TrackedRun]:
         names = events.PluginTagToContent("scalars") if "scalars" in events.ActivePlugins() else ()
         return {n: [(e.step, float(make_ndarray(e.tensor_proto).item())) for e in events.Tensors(n)] for n in names}
 
+    # A folder may hold several event files, of a run that was resumed: the accumulator reads them as one.
     for folder in sorted({path.parent for path in base.rglob("*tfevents*")}):
         yield TrackedRun(folder.relative_to(base).as_posix(), {}, "unknown", partial(curves, folder))
