@@ -189,8 +189,8 @@ def contrast(
     complete = "complete pair(s)" if claim.is_paired else "seed(s) with a value"
     value_by_run, arms, fewest_left = values.get(reading, {}), claim.named, least_pairs(study)
     if not study.paired:
-        samples, said, because = samples_of(study, name, value_by_run, fewest=fewest)
-        return Contrast(reading, value_by_run, samples=samples, notes=said, refused=because)
+        samples, sample_notes, because = samples_of(study, name, value_by_run, fewest=fewest)
+        return Contrast(reading, value_by_run, samples=samples, notes=sample_notes, refused=because)
     # Seeds that every arm of the claim has a value for; a pair with one side is no pair.
     used_seeds: list[int] = []
     notes: list[str] = []
@@ -366,7 +366,7 @@ def _finding(
         better=claim.better,
         smallest=hypothesis.smallest,
         outcome=judged.outcome,
-        n=sum(one.values.size for one in pairs.samples) or len(pairs.seeds),
+        n=sum(sample.values.size for sample in pairs.samples) or len(pairs.seeds),
         family=family,
         alpha=analysis.alpha,
         estimate=deciding,
@@ -413,6 +413,7 @@ def _level(study: Study, claim: Claim) -> float:
 def _margin(test: SignificanceTest, against: AgainstMargin, alpha: float, corrected: int) -> MarginTest:
     """The test against the margin, with its interval at 1 - 2 alpha over the claims that are corrected together."""
     # At a level of one half or more there is no interval at 1 - 2 alpha.
+    # A one-sided test at alpha / m is the two-sided interval at 1 - 2 alpha / m (Schuirmann 1987).
     share = 2.0 * alpha / corrected
     bounds = interval_of(test, share, over=corrected, one_sided=True) if share < 1.0 else None
     return MarginTest(zone=against.zone, p_reached=against.reached, p_short=against.short, interval=bounds)
@@ -457,6 +458,7 @@ def arm_summaries(arms: Iterable[str], values: Mapping[Cell, float], seeds: Sequ
     for arm in arms:
         finals = np.array([values[arm, seed] for seed in seeds if isfinite(values.get((arm, seed), np.nan))])
         if finals.size:
+            # Scaled by a power of two, which is exact, so that the squares of an SD do not overflow.
             power = exponent_of(finals)
             unit = np.ldexp(finals, -power)
             summaries.append(

@@ -78,6 +78,7 @@ def _taken(context: AuditContext) -> tuple[LookedEntry, ...]:
 @check_body("every look was taken in its turn", applies=_at_a_look)
 def _in_turn(context: AuditContext) -> Found:
     assert context.look is not None
+    # Three faults: a look that was skipped, looks out of order, and looks that nobody registered.
     numbers = [entry.look for entry in _taken(context)]
     faults = [f"look {number} was left out" for number in range(1, context.look.number) if number not in numbers]
     faults += [f"look {b} was taken after look {a}" for a, b in pairwise(numbers) if b < a]
@@ -95,6 +96,8 @@ def _unchanged(context: AuditContext) -> Found:
     return [
         f"look {number}"
         for number, hashes in evidence_by_look.items()
+        # Every entry of the look against the evidence as it is now: a run that was made again would show as
+        # another hash.
         if number in sizes and hashes != {restrict(context.whole, context.study.seeds[: sizes[number]]).sha256}
     ]
 

@@ -259,6 +259,7 @@ def possible_codes(
     it is corrected in. `worst` are p values at each end where something else is in doubt.
     """
     study = judged.study
+    # A claim that nothing refutes keeps p = 1 there, however far lost pairs push it.
     can = np.array([refutable(study, name) for name in judged.names])
     possible = np.left_shift(1, judged.codes).astype(np.int8)
     for end in ENDS:
@@ -279,6 +280,8 @@ def ends_of(study: Study, lost: Kept) -> dict[End, Kept]:
     """End -> studies x hypotheses: whether lost pairs push the hypothesis there. `lost` is studies x arms."""
     ends: dict[End, Kept] = {}
     for end in ENDS:
+        # hypotheses x arms; with lost (studies x arms) it says which studies have a pair lost that pushes this
+        # way.
         pushing = np.array([[end in pushed(study, name, arm) for arm in study.arms] for name in study.hypotheses])
         ends[end] = (lost[:, None, :] & pushing[None]).any(axis=2)
     return ends
@@ -312,7 +315,7 @@ def other_verdicts(
     """What else the rule could give; nothing for "inconclusive", which needs no finding."""
     if verdict == UNDECIDED:
         return ()
-    return tuple(other for other in study.rule.verdicts(possible, stable) if other != verdict)
+    return tuple(reachable for reachable in study.rule.verdicts(possible, stable) if reachable != verdict)
 
 
 def settles(study: Study, outcomes: Mapping[str, Outcome], stable: Mapping[str, bool]) -> bool:
@@ -320,6 +323,8 @@ def settles(study: Study, outcomes: Mapping[str, Outcome], stable: Mapping[str, 
 
     They do when the line that holds has a verdict, and would not hold if nothing had been found.
     """
+    # A line that would hold with nothing found (an `else`, say) is no reason to stop: more seeds could still change
+    # it.
     ruling = study.rule.decide(outcomes, stable)
     nothing: dict[str, Outcome] = dict.fromkeys(outcomes, "inconclusive")
     return ruling.verdict != UNDECIDED and ruling.line != study.rule.decide(nothing, stable).line
@@ -372,6 +377,7 @@ def step_level(judged: Judgement, name: str, gate: GateLevel | None) -> float | 
         return gate.level
     if study.analysis.correct != "holm":
         return None
+    # Holm's step at which this null was rejected: alpha / (m - number of smaller p).
     p = (judged.support if supported else judged.refute)[0]
     together = study.corrected_with(name) if supported else study.family_of(name)
     return study.analysis.alpha / (
@@ -396,6 +402,7 @@ def zones(
     Description by the tests that decide: an outcome that is itself a test against the margin gives the zone, and the
     rest is corrected over the role as outcomes are; under a gate too, and what the claim says needs its support.
     """
+    # 1. One-sided p of each effect against its margin, from both sides.
     p_of: dict[str, tuple[float, float]] = {}
     for name, test in tests.items():
         smallest, sign = study.hypotheses[name].smallest, study.claims[name].direction
@@ -405,6 +412,7 @@ def zones(
             short = (short_of(sign, smallest) if sign else within(smallest)).p(test)
             sides = [float(beyond(side, smallest).p(test)[0]) for side in ((sign,) if sign else (1, -1))]
             p_of[name] = (min(1.0, len(sides) * min(sides)), float(short[0]))
+    # 2. Corrected by role, and read as one of three zones.
     zoned: dict[str, AgainstMargin] = {}
     for names in study.families.values():
         p = [[p_of[name][which] if name in p_of else 1.0 for name in names] for which in (0, 1)]

@@ -69,9 +69,9 @@ def studies_of(root: Root) -> tuple[StudyOverview, ...]:
     # A dict keeps the order of registration and each study once.
     registered = dict.fromkeys(entry.study for entry in entries if entry.event == "registered")
     files = (path.stem for path in sorted(root.studies.glob("*.yaml")) if not path.name.endswith(PUBLISHED_SUFFIX))
-    found = [_registered(root, name, [one for one in entries if one.study == name]) for name in registered]
+    overviews = [_registered(root, name, [entry for entry in entries if entry.study == name]) for name in registered]
     others = [name for name in files if name not in registered]
-    return (*found, *(StudyOverview(name, NOT_REGISTERED, None) for name in others))
+    return (*overviews, *(StudyOverview(name, NOT_REGISTERED, None) for name in others))
 
 
 def _registered(root: Root, name: str, mine: Sequence[Entry]) -> StudyOverview:
@@ -86,6 +86,7 @@ def _registered(root: Root, name: str, mine: Sequence[Entry]) -> StudyOverview:
     current = decided[-1].registration if decided else promised[-1].registration
     runs = places_of(root, mine, current)
     records = [record for path in runs if (record := _record(path)) is not None]
+    # The ledger decides the state; verdict.json adds the findings, where it is the file that the ledger hashed.
     state, verdict, decision = UNDECIDED, None, None
     if decided:
         state, verdict = decided[-1].status, decided[-1].verdict

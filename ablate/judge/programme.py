@@ -168,6 +168,7 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
     for study in dict.fromkeys(entry.study for entry in entries if entry.event in ("registered", "amended")):
         history = _distinct(past_registrations(root, study, entries))
         made += zip(history, [*history[1:], None], strict=True)
+    # Where git merged two branches, an entry's own index cannot order it among those of the other branch.
     order = places(entries)
     for promise, following in sorted(made, key=lambda made_next: order[made_next[0].entry.sha256]):
         decisions = _decisions(root, promise, entries, order)
@@ -188,6 +189,8 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
         elif _is_quiet(entries, promise.entry.study, now, abandoned_after_days):
             undecided = "abandoned"
         for name, hypothesis in _hypotheses(promise).items():
+            # Word for word the same in the registration that followed: one hypothesis, and not two of which
+            # one was given up.
             carried = not decisions and following is not None and _hypotheses(following).get(name) == hypothesis
             registered = _registered(promise, name, hypothesis, decisions, undecided, carried_over=carried)
             if registered.role == "exploratory":
@@ -267,6 +270,7 @@ def _decisions(
     looks = recorded_afterwards(entry for entry in entries if entry.study == study)
     # The file on disk is that of the last decision; the ledger's hash says of which.
     written, digest = _verdict(root, study)
+    # A hash that some decision of the study has is a file that was replaced; any other one was changed by hand.
     others = {entry.verdict_sha256 for entry in all_of_study}
     by_evidence: dict[str, _Decision] = {}
     # A decision repeated on the same evidence keeps the place of the first: it is one step.
@@ -284,6 +288,7 @@ def _decisions(
             without = "decided, a later decision replaced its file"
         elif digest is not None:
             without = "decided, its verdict file has changed"
+        # The last decision on the same evidence speaks for it, at the place of the first.
         by_evidence[evidence] = _Decision(entry, place, findings, without)
     return sorted(by_evidence.values(), key=lambda decision: order[decision.entry.sha256])
 
@@ -303,6 +308,7 @@ def _verdict(root: Root, study: str) -> tuple[dict[str, Any] | None, str | None]
 
 def _is_quiet(entries: Sequence[Entry], study: str, now: str, days: int) -> bool:
     """Whether the ledger has nothing of a study for so long."""
+    # By times and not by the last line: a merge may put older entries of one branch behind newer ones of the other.
     last = max(datetime.fromisoformat(entry.at) for entry in entries if entry.study == study)
     return (datetime.fromisoformat(now) - last).days >= days
 
@@ -314,6 +320,8 @@ def _steps(stream: list[tuple[int, Entry, str, float | None]], level: float) -> 
 
     # Stable: within a decision, hypotheses stay in the order of their study.
     ordered = sorted(stream, key=lambda test: test[0])
+    # An unknown p counts as 1: leaving it out would make the family smaller by what cannot be seen, and rates
+    # better.
     p = [1.0 if test[3] is None else test[3] for test in ordered]
     return tuple(
         Step(

@@ -71,6 +71,7 @@ class Recomputed:
         """One sentence: how many numbers, by what, how far apart."""
         if not self.numbers:
             return "No deciding number was recomputed: no library computes this test on these pairs."
+        # Relative to theirs; where that is 0, absolute.
         apart = max(abs(number.ours - number.theirs) / (abs(number.theirs) or 1.0) for number in self.numbers)
         left_out = f" Not covered: {', '.join(self.not_covered)}." if self.not_covered else ""
         close = f"largest relative difference {apart:.0e}" if apart else "no difference"
@@ -99,6 +100,7 @@ def recompute(study: Study, findings: Sequence[Finding], look: Look | None = Non
     """The numbers of every finding that pingouin or scipy can compute, next to ours. No library knows looks."""
     numbers: list[Number] = []
     not_covered: list[str] = []
+    # 1. Each finding by the library function that its test names; at a look there is none.
     opinion = None if look is not None else OPINIONS[class_of_test(study.analysis.test).second_opinion]
     with warnings.catch_warnings():
         # Libraries warn of small samples and of division by zero; what counts is whether the numbers agree.
@@ -110,6 +112,7 @@ def recompute(study: Study, findings: Sequence[Finding], look: Look | None = Non
                 numbers += opinion.numbers(study, finding)
             else:
                 not_covered.append(finding.hypothesis)
+        # 2. The correction over all of them.
         if study.analysis.correct == "holm":
             numbers += _corrected(study, findings)
     return Recomputed(tuple(numbers), tuple(not_covered))
@@ -348,6 +351,7 @@ def pingouin_without_plots() -> ModuleType:
 
     The module is loaded as soon as somebody uses a name from it, so that a notebook that plots with pingouin works.
     """
+    # Already imported, with or without its plots: nothing to spare.
     if "pingouin" in sys.modules:
         return sys.modules["pingouin"]
     sys.modules[_PLOTS] = ModuleType(_PLOTS)

@@ -282,6 +282,7 @@ class Finding(FrozenModel):
     def labelled(self, labels: Labels) -> Finding:
         """The same for a reader: labels are of the registration, and never written with a finding."""
         copy = self.model_copy()
+        # A private attribute is in no dump: the bytes of verdict.json do not depend on labels.
         copy._labels = labels
         return copy
 
@@ -364,7 +365,7 @@ class Decision(FrozenModel):
 
     def labelled(self, labels: Labels) -> Decision:
         """The same for a reader: every finding speaks of arms, claims and metrics by their labels."""
-        return self.model_copy(update={"findings": tuple(one.labelled(labels) for one in self.findings)})
+        return self.model_copy(update={"findings": tuple(finding.labelled(labels) for finding in self.findings)})
 
     @property
     def gives_verdict(self) -> bool:
@@ -383,6 +384,7 @@ WITH_VERDICT: tuple[Status, ...] = ("decided", "decided_with_deviations", "incon
 
 def with_deviations(decision: Decision) -> str:
     """`with 2 deviations`, of a verdict that has some; else empty."""
+    # Without a verdict there is nothing that a deviation could qualify.
     n = len(decision.deviations) if decision.gives_verdict else 0
     return f"with {counted(n, 'deviation')}" if n else ""
 
@@ -399,14 +401,20 @@ WORDS_OF: Final[dict[type[BaseModel], tuple[str, ...]]] = {
 
 def verdict_bytes(decision: Decision) -> bytes:
     """The contents of verdict.json."""
+    # Not canonical JSON but readable: the file is read by people, and its hash is of these bytes. allow_nan=False:
+    # NaN is no JSON.
     return json.dumps(_facts(decision), indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
 def _facts(value: Any) -> JsonValue:
     """A value without what its models hold in words; of a study's own check those are facts that its code alone has."""
     if isinstance(value, BaseModel):
+        # A built-in check's words can be made again from the facts; what a study's own check says, only its
+        # code can.
         own = isinstance(value, Check) and value.name.startswith(OWN)
         left_out = () if own else WORDS_OF.get(type(value), ())
+        # In the order of the fields, which is that of the file: moving a field changes the bytes of every
+        # verdict.
         return {name: _facts(getattr(value, name)) for name in type(value).model_fields if name not in left_out}
     if isinstance(value, dict):
         return {str(key): _facts(member) for key, member in value.items()}

@@ -134,6 +134,7 @@ class DeclaredCheck(FrozenModel):
 
 
 def _read() -> dict[str, DeclaredCheck]:
+    # TOML lists become tuples, since the models are strict and frozen.
     rows = tomllib.loads(Path(__file__).with_name("checks.toml").read_text(encoding="utf-8"))["check"]
     declared = [DeclaredCheck.model_validate(row | {"consequence": tuple(row["consequence"])}) for row in rows]
     assert len({declaration.name for declaration in declared}) == len(declared), "a name stands twice in checks.toml"
@@ -182,6 +183,7 @@ def check_body(
                 ),
             )
 
+        # Two bodies for one declaration: the second would silently replace the first.
         assert name not in BODIES, name
         BODIES[name] = run
         return run

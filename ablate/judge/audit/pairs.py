@@ -99,7 +99,7 @@ def _declare_equal(
         # Arms that agree in every field which moves the compared thing must have it in common; others need not.
         groups: dict[tuple[int, bytes], list[tuple[RunRecord, Hashes]]] = defaultdict(list)
         # Runs whose arms agree in `fields` are compared among themselves: of one seed, or of all.
-        for run, stated in sorted(runs, key=lambda one: one[0].cell):
+        for run, stated in sorted(runs, key=lambda run_and_stated: run_and_stated[0].cell):
             groups[0 if over_seeds else run.seed, canonical_bytes(alike[run.variant])].append((run, stated))
         for group in (groups[key] for key in sorted(groups)):
             first: dict[str, tuple[str, str]] = {}
@@ -108,8 +108,8 @@ def _declare_equal(
                     # Each with the first of its group: equality is transitive, so that n - 1 comparisons do for n
                     # runs.
                     compared += what in first
-                    other, variant = first.setdefault(what, (sha256, run.variant))
-                    if sha256 != other:
+                    first_sha256, variant = first.setdefault(what, (sha256, run.variant))
+                    if sha256 != first_sha256:
                         of = f"{what} of " if what else ""
                         wrong.append(f"{of}{run.variant} and {variant}, seed {run.seed}")
         return CheckResult(wrong, f"{compared} {compares} compared, {len(wrong)} differ")
@@ -120,8 +120,8 @@ def _declare_equal(
         # Fields in which arms differ are named, so that a reader sees why nothing was compared.
         values = [[canonical_bytes(value) for value in _values(context.study, arm, fields)] for arm in arms]
         moved = [field for field, *of_arms in zip(fields, *values, strict=True) if len(set(of_arms)) > 1]
-        found = f"variants differ in {', '.join(moved)}, so they are compared only among equals"
-        return CheckResult(passed=False, found=found) if moved else None
+        text = f"variants differ in {', '.join(moved)}, so they are compared only among equals"
+        return CheckResult(passed=False, found=text) if moved else None
 
 
 _declare_equal(

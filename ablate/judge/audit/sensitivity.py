@@ -54,7 +54,7 @@ def spread_to_claims(judgement: Judgement, affected: Affected) -> Affected:
     reached = dict(affected.hypotheses)
     for name, best, worst in zip(judgement.names, at_best, at_worst, strict=True):
         if name not in reached and best != worst:
-            by = [other for other in study.corrected_with(name) if other in affected.hypotheses]
+            by = [neighbour for neighbour in study.corrected_with(name) if neighbour in affected.hypotheses]
             reached[name] = (f"its corrected p hangs on {', '.join(by)}",)
     ordered = {name: reached[name] for name in study.hypotheses if name in reached}
     return affected.model_copy(update={"hypotheses": ordered})

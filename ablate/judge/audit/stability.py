@@ -98,8 +98,9 @@ def spike_limit(study: Study, *, longest: int = 0) -> float:
     if spike.above is not None:
         return spike.above
     assert spike.false_alarms is not None, spike
-    known = [_judged_steps(study, arm) for arm in study.arms]
-    each = [max(longest - spike.window, 0) if steps is None else steps for steps in known]
+    registered = [_judged_steps(study, arm) for arm in study.arms]
+    each = [max(longest - spike.window, 0) if steps is None else steps for steps in registered]
+    # All judged steps of the study share one rate of false alarms: 1 - (1 - chance)^steps.
     steps = sum(len(study.seeds_of(arm)) * count for arm, count in zip(study.arms, each, strict=True))
     return limit_of(each_of(spike.false_alarms, max(steps, 1)), spike.window)
 
@@ -132,8 +133,8 @@ def false_alarm_text(study: Study) -> str:
             text + "how often noise alone exceeds it is not known: a trainer of your own registers no number of steps"
         )
     # Of any arm of the study: runs are independent, and 1 - prod (1 - rate)^n keeps its digits in logarithms.
-    whole = 1.0 if max(rates) == 1.0 else -expm1(n * sum(log1p(-rate) for rate in rates))
-    shares = [f"{100 * rate:.2g}%" for rate in (max(rates), any_of(max(rates), n), whole)]
+    any_arm = 1.0 if max(rates) == 1.0 else -expm1(n * sum(log1p(-rate) for rate in rates))
+    shares = [f"{100 * rate:.2g}%" for rate in (max(rates), any_of(max(rates), n), any_arm)]
     return (
         f"{text}where all losses are stationary normal noise, a run is called unstable with a chance of at most "
         f"{shares[0]}, an arm of {counted(n, 'run')} {shares[1]}, any arm of the study {shares[2]}; heavier tails and "

@@ -175,7 +175,7 @@ def simulate_design(
     curve: tuple[PowerAt, ...] = ()
     if states:
         planning = Planning(study, believed, correlation, drawn, seed)
-        hypotheses = tuple(planned_power(one, planning) for one in hypotheses)
+        hypotheses = tuple(planned_power(hypothesis, planning) for hypothesis in hypotheses)
         curve = _curve(study, planning)
         printed = [truth for truth, reason in zip(states, reasons, strict=True) if reason is None]
         worst = worst_case(study, believed, printed, n_sims=drawn, seed=seed)
@@ -227,6 +227,7 @@ def simulate_design(
 
 def _seeds_for_all(hypotheses: tuple[HypothesisDesign, ...], target: int) -> int | None:
     """The most seeds that any needed hypothesis needs; none when one of them is unknown or beyond reach."""
+    # Needed by the rule alone: an exploratory claim must not make a study look too small.
     seeds_each = [claim.seeds_80 if target == 80 else claim.seeds_90 for claim in hypotheses if claim.needed]
     reached = [n for n in seeds_each if n is not None]
     return max(reached) if reached and len(reached) == len(seeds_each) else None
@@ -236,6 +237,7 @@ def _cost(study: Study, each: float | None, n: int | None) -> float | None:
     """Device seconds of all runs, where each takes so long and the arm with most runs has n."""
     if each is None or n is None:
         return None
+    # A pilot's runs are planned runs too, and cost as much whatever n is.
     return each * (sum(planned_sizes(study, n).values()) + sum(study.pilot_runs.values()))
 
 

@@ -16,6 +16,7 @@ def effect_when_true(study: Study, name: str) -> float:
     one that `assume` expects; else `smallest`, or twice that for a claim by at least `smallest`, which is at its border
     there and found with a chance of alpha; 0 for a claim of no change. Wherever such a number is shown, the effect is
     shown with it."""
+    # Power at `smallest` itself would be alpha for a claim by at least that: the effect lies on its null.
     kind, smallest = study.claims[name].kind, study.hypotheses[name].smallest
     if kind.is_absence:
         return 0.0
@@ -30,6 +31,7 @@ def power_is_stated(study: Study, name: str) -> bool:
 
 def distance(study: Study, name: str) -> float:
     """How far that effect lies from the null that is to be rejected; of a claim of no change its margin."""
+    # From zero, or for a claim by at least D from D; a claim of no change has effect 0 and its margin to go.
     smallest, effect = study.hypotheses[name].smallest, abs(effect_when_true(study, name))
     beyond = smallest if study.claims[name].by is not None else 0.0
     return smallest if effect == 0.0 else effect - beyond

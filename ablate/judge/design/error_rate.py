@@ -93,7 +93,7 @@ def worst_case(
         ranked += [(search.share(case), dict(case), correlation) for case in cases]
     if not ranked:
         return ()
-    ranked.sort(key=lambda one: -one[0])
+    ranked.sort(key=lambda rate_and_truth: -rate_and_truth[0])
 
     def drawn(at: int, laws: Iterable[Law]) -> Iterator[SimulatedScenario]:
         _, effects, correlation = ranked[at]
@@ -104,7 +104,9 @@ def worst_case(
 
     # The best few again, with fresh draws of all studies.
     confirmed = [next(drawn(at, ["normal"])) for at in range(min(_CONFIRMED, len(ranked)))]
-    at = int(np.argmax([0.0 if one.false_adopting is None else one.false_adopting.share for one in confirmed]))
+    at = int(
+        np.argmax([0.0 if scenario.false_adopting is None else scenario.false_adopting.share for scenario in confirmed])
+    )
     return (confirmed[at], *drawn(at, ["exponential", "lognormal", "failed_seed"]))
 
 

@@ -149,11 +149,11 @@ class Planning:
         )
         names = list(study.corrected_with(name))
 
-        def weighed(one: str, x: Floats, cases: Sequence[Shifted] = AS_IT_IS) -> list[tuple[Floats, Floats]]:
-            return weigh(study, one, tests_of(study, one, x, items=drawn.items), n_sims, cases)
+        def weighed(hypothesis: str, x: Floats, cases: Sequence[Shifted] = AS_IT_IS) -> list[tuple[Floats, Floats]]:
+            return weigh(study, hypothesis, tests_of(study, hypothesis, x, items=drawn.items), n_sims, cases)
 
         # One draw for every difference that is tried: an effect only shifts it, and a margin only moves the null.
-        p = {one: weighed(one, drawn.differences[one])[0] for one in names}
+        p = {claimed: weighed(claimed, drawn.differences[claimed])[0] for claimed in names}
         centred = (
             drawn.differences[name] - truth.effects[name]
             if study.paired
@@ -167,7 +167,7 @@ class Planning:
             cases = [Shifted(smallest=size) if kind.is_absence else Shifted(sign * size) for size in sizes.tolist()]
             shares = []
             for mine in weighed(name, centred, cases):
-                both = [np.stack([(p | {name: mine})[one][which] for one in names], axis=1) for which in (0, 1)]
+                both = [np.stack([(p | {name: mine})[claimed][which] for claimed in names], axis=1) for which in (0, 1)]
                 codes = judge_p(study, names, *both).codes
                 shares.append(float((codes[:, names.index(name)] == OUTCOME.index("supported")).mean()))
             return np.array(shares)

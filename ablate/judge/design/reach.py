@@ -77,6 +77,7 @@ class HypothesisDesign(FrozenModel):
 def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDesign:
     hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
     n = study.n_seeds
+    # The first step's level is the smallest at which the claim is tested: sizes at it are on the safe side.
     level, kind = level_of(study, name), claim.kind.power
     floors = floors_at(study, name, n)
     # Floors of p and textbook sizes: exact, whatever is believed.
@@ -92,7 +93,7 @@ def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDe
         attainable_refute=floors[1],
         can_be_supported=floors[0] <= analysis.alpha,
         can_be_refuted=floors[1] is not None and floors[1] <= analysis.alpha,
-        needed=any((one.state, one.name) == ("supported", name) for one in study.rule.questions),
+        needed=any((question.state, question.name) == ("supported", name) for question in study.rule.questions),
         # Sizes in SDs of the differences, which need no belief; what needs one is filled in by `power.planned`.
         detectable_sd=t_power.detectable(kind, runs, analysis.alpha, df=df),
         detectable_sd_corrected=t_power.detectable(kind, runs, level, df=df),
@@ -117,10 +118,13 @@ def floors_at(study: Study, name: str, n: int) -> tuple[float, float | None]:
 def first_guess(study: Study, name: str, sd: float, target: float) -> int | None:
     """About how many seeds reach the power: a paired t's at the first step's level, in closed form."""
     kind, size = study.claims[name].kind.power, distance(study, name) / sd
+    # A start for the search by simulation and no answer: it knows neither Holm's later steps nor the registered
+    # test.
     seeds = t_power.seeds_for(kind, size, level_of(study, name), target) if size > 0.0 else None
     if seeds is None or study.paired:
         return seeds
     runs, _ = welch_df(study.claims[name].weights, planned_sizes(study, study.n_seeds))
+    # An unequal design is as precise as an equal one of `runs` an arm: scaled by that.
     return ceil(seeds * study.n_seeds / runs)
 
 
@@ -182,6 +186,7 @@ def standard_error(study: Study, name: str, beliefs: Beliefs, n: int) -> float |
     squares = sum(weight**2 for weight in weights.values())
     if not study.paired:
         return sd / sqrt(welch_df(weights, planned_sizes(study, n))[0])
+    # Var = sd^2 / n over seeds, plus what a new draw of items adds, which no number of seeds lowers.
     return hypot(sd / sqrt(n), sqrt(belief.variance_of_items * squares / 2.0))
 
 
@@ -194,6 +199,7 @@ def unreachable_verdicts(study: Study, hypotheses: tuple[HypothesisDesign, ...])
     """Verdicts that remain out of reach when impossible outcomes are left out: exact, by the rule's diagram."""
     possible: dict[str, list[Outcome]] = {}
     for hypothesis in hypotheses:
+        # Inconclusive can always happen; the others only where a floor of p is at most alpha.
         possible[hypothesis.hypothesis] = ["inconclusive"]
         possible[hypothesis.hypothesis] += ["supported"] if hypothesis.can_be_supported else []
         possible[hypothesis.hypothesis] += ["refuted"] if hypothesis.can_be_refuted else []
@@ -206,6 +212,7 @@ def way_out(study: Study, stuck: Sequence[tuple[str, Outcome]]) -> tuple[int | N
     instead = "test: paired_t" if study.paired else "test: welch"
     # 30 seeds of any test here have floors far below any alpha in use.
     for n in range(study.n_seeds + 1, 31):
+        # floors_at gives (support, refutation): False is 0 and True is 1.
         floors = [floors_at(study, name, n)[outcome == "refuted"] for name, outcome in stuck]
         if all(floor is not None and floor <= study.analysis.alpha for floor in floors):
             return n, instead

@@ -136,9 +136,10 @@ def judge_drawn(study: Study, drawn: Drawn) -> StoppedStudies:
 
     def judged_at(look: Look | None, rows: Rows) -> Judgement:
         # Without a look all studies are judged once, and nothing is copied.
-        seen = (rows, slice(None, look.n_seeds)) if look is not None else slice(None)
-        differences = {name: values[seen] for name, values in drawn.differences.items()}
-        kept = None if drawn.kept is None else {name: pairs[seen] for name, pairs in drawn.kept.items()}
+        # A look sees the first seeds of each study, as the judge of real runs does.
+        part = (rows, slice(None, look.n_seeds)) if look is not None else slice(None)
+        differences = {name: values[part] for name, values in drawn.differences.items()}
+        kept = None if drawn.kept is None else {name: pairs[part] for name, pairs in drawn.kept.items()}
         lost: Kept | None = None
         if drawn.lost is not None and kept is not None:
             runs = drawn.lost if look is None else drawn.lost[rows, :, : look.n_seeds]
@@ -182,7 +183,8 @@ def simulate(
     ruled, codes = ended.ruled, ended.codes[ended.ruled]
     effects, adopting = truth.effects, adopting_verdicts(study)
     false = {
-        key: [one for one in names if not is_true(study, one, effects[one], key)] for key in ("supported", "refuted")
+        key: [claimed for claimed in names if not is_true(study, claimed, effects[claimed], key)]
+        for key in ("supported", "refuted")
     }
     harmed = harmful_verdicts(study, effects)
     settled = dict.fromkeys(study.arms, True)
@@ -210,7 +212,7 @@ def simulate(
     def wrong(key: Outcome, together: Mapping[str, tuple[str, ...]]) -> tuple[SimulatedChance, ...]:
         hits = codes == OUTCOME.index(key)
         counts: dict[str, int] = {
-            role: int(hits[:, [names.index(one) for one in family if one in false[key]]].any(axis=1).sum())
+            role: int(hits[:, [names.index(claimed) for claimed in family if claimed in false[key]]].any(axis=1).sum())
             for role, family in together.items()
         }
         return _chances(counts, tuple(counts), n_sims)

@@ -38,6 +38,8 @@ class Crossed:
         n_units = self.sizes.size
         n_items = self.values.shape[1] if self.averaged is None else self.averaged
         single = self.averaged is None and n_units == n_items
+        # (sum n)^2 / sum n^2 of cluster sizes n is 1 / sum(share^2) (Kish 1965): how many equal clusters weigh
+        # as much.
         unequal = estimand == "new_seeds_and_items" and np.ptp(self.sizes) > 0
         return ItemLayout(
             n_items=n_items,
@@ -181,7 +183,7 @@ class OverItems(TwoWay):
             spread, tail = spread_of(table, weights), tail_of(weights)
         if float(spread.half(1.0, 1.0)) <= EQUAL * float(np.abs(table).max()):
             raise NoTestError(f"the standard error over {x.shape[1]} seeds and {n_units} {unit} is zero: there is no p")
-        rows = Spread(*(np.array([one], dtype=np.float64) for one in (spread.seeds, spread.units, spread.both)))
+        rows = Spread(*(np.array([part], dtype=np.float64) for part in (spread.seeds, spread.units, spread.both)))
         super().__init__(x, rows, tail)
         self.items, self.words = layout, f"two-way t over seeds and {unit}"
         self.task_sizes = crossed.sizes
@@ -228,6 +230,7 @@ def over_items(
     >>> float(these.p(0.0, "two")[0]) < float(new.p(0.0, "two")[0])
     True
     """
+    # (seeds,): each seed's weighted mean over units.
     means = np.asarray(crossed.means @ crossed.weights)
     if means.size < 2:
         raise NoTestError(f"{means.size} pair(s); a test needs at least two")
@@ -236,6 +239,7 @@ def over_items(
         assert np.allclose(differences, means, rtol=1e-9, atol=1e-9 * size), (differences, means)
         means = differences
     layout = crossed.layout(estimand)
+    # These items are all there are: they add no variance, and the seeds' means are one sample.
     if estimand == "new_seeds":
         return SeedsMeans(means[None, :], layout)
     return OverItems(means[None, :], crossed, layout)

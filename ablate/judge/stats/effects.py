@@ -70,6 +70,7 @@ def effect_sizes(left: Floats, right: Floats, *, alpha: float, paired: bool = Tr
             effects.append(EffectSize(name="g_z", value=hedges_j(n - 1) * d_z, interval=interval, df=float(n - 1)))
     if not paired:
         return tuple(effects)
+    # From both sides and not from the differences: it needs each side's own variance.
     average = _g_av(left, right)
     if average is not None:
         effects.append(average)
@@ -91,6 +92,7 @@ def independent_effects(samples: Sequence[Sample]) -> tuple[EffectSize, ...]:
     """
     if len(samples) != 2:
         return ()
+    # The arm that counts positively first, so that the effect has the sign of the claim's difference.
     first, second = sorted(samples, key=lambda sample: -sample.weight)
     both = _unit(np.concatenate([first.values, second.values]))
     left, right = both[: first.values.size], both[first.values.size :]

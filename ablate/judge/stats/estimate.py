@@ -17,6 +17,7 @@ def one_sample(words: str) -> str:
     >>> one_sample("paired t repeated at look 1 of 2")
     'one-sample t repeated at look 1 of 2'
     """
+    # With one number a seed the paired t is Student's one-sample t, and no reader should look for pairs.
     return words.replace("paired t", "one-sample t")
 
 
@@ -58,6 +59,7 @@ def interval_of(
     """
     if test.refusal():
         return None
+    # NaN is the whole line, and an end at infinity is open: JSON has neither.
     low, high = (float(end[0]) for end in test.bounds(alpha))
     if np.isnan(low):
         return None
@@ -79,6 +81,7 @@ def summarise(test: SignificanceTest, alpha: float, *, one_sided: bool = False) 
     # Without an interval the estimate says why, next to what the test itself notes.
     interval = interval_of(test, alpha, one_sided=one_sided)
     notes = test.notes if interval is not None else (*test.notes, test.without_interval(alpha))
+    # A row without a standard error has NaN: none in a record, where NaN cannot be written.
     se, df = (
         None if value is None or np.isnan(value[0]) else float(value[0]) for value in (test.standard_error, test.df)
     )

@@ -53,6 +53,7 @@ def holm(p: Sequence[float]) -> tuple[float, ...]:
     >>> [round(value, 6) for value in holm([0.01, 0.04, 0.03, 0.005])]
     [0.03, 0.06, 0.06, 0.02]
     """
+    # A p of 0 would stay 0 under any correction; the tests give the smallest double in its place.
     assert all(0.0 < value <= 1.0 for value in p), p
     return tuple(holm_rows(np.array([p]))[0].tolist())
 
@@ -140,6 +141,7 @@ def adjusted_rows(steps: Sequence[Step], p: Floats) -> Floats:
     >>> adjusted_rows([["a"], ["b", "c"]], np.array([[0.04, 0.01, 0.03]])).round(6).tolist()
     [[0.04, 0.04, 0.04]]
     """
+    # before: (studies,), the largest adjusted p of the steps so far, which the next step cannot go below.
     adjusted, before, first = np.empty_like(p), np.zeros(len(p)), 0
     for step in steps:
         mine = slice(first, first + len(step))
@@ -174,8 +176,12 @@ def levels_tested(steps: Sequence[Step], rejected: Sequence[bool], alpha: float)
     levels: list[float] = []
     is_open = True
     for step in steps:
+        # `levels` has one entry for each hypothesis of the earlier steps, so its length is where this step
+        # begins.
         mine = rejected[len(levels) : len(levels) + len(step)]
         # Holm's last step: a rejected hypothesis met itself and all that were not, any other those alone.
         levels += [alpha / (len(step) - sum(mine) + passed) if is_open else 0.0 for passed in mine]
+        # A step passes only where all of it is rejected (serial gatekeeping); what follows a step that did not
+        # is level 0.
         is_open &= all(mine)
     return tuple(levels)

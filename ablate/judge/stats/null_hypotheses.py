@@ -84,10 +84,12 @@ class NullHypothesis:
         p_of_points = [test.p(point - by, side) for point, side in self.points]
         # Intersection-union: all points must be rejected, each at the full level (Berger 1982).
         p = p_of_points[0] if len(p_of_points) == 1 else np.maximum(*p_of_points)
+        # Two-sided and rejected the other way is no evidence for this claim: p is 1, not 1 - p / 2.
         return np.where(test.leaning_at(-by) == self.towards, p, 1.0) if self.towards else p
 
     def excludes(self, effect: float) -> bool:
         """Whether the null is false at a true effect. One within `EDGE` of a point, relative to it, lies on it."""
+        # Against zero without a margin: false as soon as the effect has the claimed sign.
         if self.towards:
             return effect * self.towards > 0.0
         return all(
@@ -108,6 +110,7 @@ class Nulls:
 
 def levels_of(study: Study, name: str) -> tuple[float, ...]:
     """The levels at which the correction may test a hypothesis, descending; under a gate of support and refutation."""
+    # Holm tests the k-th smallest of m at alpha / (m - k + 1): every alpha / step can occur.
     family = 1 if study.analysis.correct == "none" else len(study.family_of(name))
     steps = tuple(study.analysis.alpha / step for step in range(1, family + 1))
     return tuple(sorted({*steps, *support_levels(study, name)}, reverse=True)) if study.gate_steps else steps
@@ -126,6 +129,7 @@ def interval_level(study: Study, name: str) -> float:
     together = study.corrected_with(name)
     if not is_gated(study, together):
         return study.analysis.alpha / len(together)
+    # Only the first step's level is certain before data: a simultaneous interval needs a level fixed in advance.
     first = study.gate_steps[0]
     return study.analysis.alpha / len(first) if name in first else 0.0
 
@@ -194,6 +198,8 @@ def excludes(bounds: Interval, null: NullHypothesis) -> bool:
     """
     low = float("-inf") if bounds.low is None else bounds.low
     high = float("inf") if bounds.high is None else bounds.high
+    # Rejected from below: every value of the interval lies below the null's point. Ends are compared strictly, so a
+    # point on an end is not excluded.
     outside = {"less": lambda value: high < value, "greater": lambda value: low > value}
     return all(
         outside[side_](value) if side_ in outside else high < value or low > value for value, side_ in null.points
@@ -221,6 +227,7 @@ def deciding_interval(
     # A claim with bounds is judged against its margin; any other against zero, in its family's interval.
     against_zero, against_margin = simultaneous or estimate.interval, None if margin is None else margin.interval
     first = against_margin if margin is not None and KINDS[claim[0]].has_bounds else against_zero
+    # An inconclusive finding rejects nothing that an interval could fail to show.
     null = rejected_null(*claim, outcome)
     if null is None:
         return first

@@ -81,6 +81,7 @@ def look_level(alpha: float, looks: tuple[int, ...], look: int, spending: Spendi
     >>> [round(look_level(0.05, (5, 10), look, "obrien_fleming"), 4) for look in (1, 2)]
     [0.0031, 0.048]
     """
+    # The table gives alpha by level; its inverse is found here. Beyond its ends the end itself is taken.
     table = _tables(looks, spending, two_sided=True)[look - 1]
     alpha_quantile = float(special.ndtri(min(max(alpha, _LEAST_ALPHA), _TOP)))
     low, high = table.x[0], table.x[-1]

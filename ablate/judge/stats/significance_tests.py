@@ -884,6 +884,7 @@ def subsets_up_to(values: Floats) -> int:
     >>> subsets_up_to(np.array([1.0, -2.0, 4.0]))
     3
     """
+    # All subset sums of each half by doubling: 2^(n/2) of them, sorted.
     halves = []
     for half in np.array_split(values, 2):
         sums = np.zeros(1)
@@ -1049,8 +1050,8 @@ class SignedRank(SignificanceTest):
 
     @property
     def difference(self) -> Floats:
-        found = [hodges_lehmann(row) for row in self.given]
-        return np.array([np.nan if one is None else one for one in found])
+        estimates = [hodges_lehmann(row) for row in self.given]
+        return np.array([np.nan if estimate is None else estimate for estimate in estimates])
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -1089,6 +1090,7 @@ def walsh_averages(values: Floats) -> Floats:
     >>> walsh_averages(np.array([3.0, 1.0])).tolist()
     [1.0, 2.0, 3.0]
     """
+    # Halved before they are added: the sum of two large values could overflow.
     upper, lower = np.triu_indices(values.size)
     return np.sort(values[upper] / 2.0 + values[lower] / 2.0)
 
@@ -1116,6 +1118,7 @@ def hodges_lehmann(differences: Floats) -> float | None:
             np.nan_to_num(walsh_averages(np.ldexp(values, -exponent)), nan=0.0, posinf=np.inf, neginf=-np.inf)
         )
     # The two middle ones, which are one and the same of an odd number.
+    # By index and not by np.median, which gives NaN for the mean of two infinities.
     middle = walsh[[(walsh.size - 1) // 2, walsh.size // 2]]
     if not np.isfinite(middle).all():
         return None
@@ -1187,6 +1190,8 @@ def rank_sum_tails(doubled: tuple[int, ...]) -> tuple[Floats, Floats]:
     share[0] = 1.0
     for rank in doubled:
         moved = np.zeros_like(share)
+        # The sum is larger by `rank` where the sign is positive, and the same where it is not: each with a
+        # chance of 1/2.
         moved[rank:] = share[: share.size - rank]
         share = (share + moved) / 2.0
     below = np.cumsum(share)

@@ -81,6 +81,7 @@ def spent(alpha: Floats | float, time: float, spending: Spending, *, two_sided: 
     """
     assert 0.0 < time <= 1.0, time
     alpha_array, sides = np.asarray(alpha, dtype=np.float64), 2.0 if two_sided else 1.0
+    # f(t) = 2 Phi(z(a / 2) / sqrt t) with a = alpha / sides, once for each side.
     if spending == "obrien_fleming":
         spent_alpha: Floats = sides * 2.0 * special.ndtr(special.ndtri(alpha_array / sides / 2.0) / sqrt(time))
         return spent_alpha

@@ -98,8 +98,11 @@ def spike_chance(above: float, window: int) -> float:
     window = min(window, _WIDEST)
     k = window // 2
     b = _SCALE * above
+    # The SD of the median of n normal values is about 1.25 / sqrt(n): 11 / sqrt(n) is nearly nine of them.
     far = np.array(min(6.0, 11.0 / sqrt(window)))
     m, of_m = _nodes(32, -far, far)
+    # Density of the median of 2k + 1 values: (2k + 1)! / k!^2 Phi(m)^k Phi(-m)^k phi(m). In logarithms: its
+    # factorials overflow.
     log_density = (
         lgamma(2 * k + 2) - 2.0 * lgamma(k + 1) + k * (special.log_ndtr(m) + special.log_ndtr(-m)) - m * m / 2.0
     )
@@ -108,6 +111,8 @@ def spike_chance(above: float, window: int) -> float:
     end = np.minimum((9.0 - m) / b, 1.0 + np.abs(m) + 12.0 / sqrt(window))
     s, of_s = _nodes(40 + window // 4, np.zeros_like(m), end)
     m = m[:, None]
+    # The k values below m are a sample of the normal law cut off at m: the chance that one of them lies within s of
+    # m.
     below = _binomial(k, 1.0 - special.ndtr(m - s) / special.ndtr(m))
     beyond = _binomial(k, 1.0 - special.ndtr(-m - s) / special.ndtr(-m))
     # i of the values below the median, and at least k - i of those beyond it.
@@ -157,9 +162,10 @@ def spike_places(losses: Floats, *, above: float, window: int) -> np.ndarray:
     # Few steps can be spikes at all: the median and the MAD are computed for those.
     maybe = _maybe_risen(losses, above=above, window=window)
     before = np.lib.stride_tricks.sliding_window_view(losses, window)[maybe]
-    whole = np.isfinite(before).all(axis=1) & np.isfinite(losses[window:][maybe])
-    maybe = maybe[whole]
-    before, now = before[whole], losses[window:][maybe]
+    finite = np.isfinite(before).all(axis=1) & np.isfinite(losses[window:][maybe])
+    maybe = maybe[finite]
+    before, now = before[finite], losses[window:][maybe]
+    # before: places x window. All of it is per place, so a curve of any length needs no loop.
     median = np.median(before, axis=1)
     distance = np.abs(before - median[:, None])
     mad = np.median(distance, axis=1)
@@ -186,6 +192,7 @@ def early_spike_places(losses: Floats, *, above: float, window: int) -> np.ndarr
     [2]
     """
     losses = np.asarray(losses, dtype=np.float64)
+    # Steps 1 to window - 1 have no full window before them; each needs a full one after it.
     judged = min(window - 1, losses.size - 1 - window)
     if judged < 1:
         return np.empty(0, dtype=np.int64)
@@ -230,6 +237,7 @@ def grids(losses: Floats, places: np.ndarray, window: int) -> Floats:
         fraction, exponent = np.frexp(losses)
     grid = np.lib.stride_tricks.sliding_window_view(decimal, window + 1)[places].min(axis=1)
     fraction = np.where(np.isfinite(losses), fraction, np.pi)  # on no grid
+    # Significant bits of bfloat16 and of half precision, the leading one counted.
     for bits in (8, 11):
         on_grid = np.ldexp(fraction, bits) % 1.0 == 0.0
         spacing = np.where(on_grid, np.ldexp(1.0, exponent - bits), np.inf)

@@ -314,7 +314,7 @@ class TwoWay(SignificanceTest):
     def __init__(self, x: Floats, spread: Spread, tail: Tail, *, levels: tuple[float, ...] | None = None) -> None:
         super().__init__(x)
         scale = -2 * self.exponent  # variances are in the unit of squares
-        self.spread = Spread(*(np.ldexp(one, scale) for one in (spread.seeds, spread.units, spread.both)))
+        self.spread = Spread(*(np.ldexp(part, scale) for part in (spread.seeds, spread.units, spread.both)))
         self.unit_tail, self.levels = tail, levels
         self.usable: Kept = self.spread.half(1.0, 1.0) > EQUAL * self.size
         self.standard_error = self.from_unit(self.spread.half(1.0, 1.0))
@@ -328,7 +328,7 @@ class TwoWay(SignificanceTest):
         if self.levels is not None:
             return self._at_levels(distance, side, self.levels)
         # Solved row by row: one root each, which a simulation cannot afford (`levels`).
-        both = np.array([self._two_sided(row, abs(float(one))) for row, one in enumerate(distance)])
+        both = np.array([self._two_sided(row, abs(float(from_mean))) for row, from_mean in enumerate(distance)])
         if side == "two":
             two_sided: Floats = np.maximum(both, TINY)
             return two_sided

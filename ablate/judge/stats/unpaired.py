@@ -37,6 +37,8 @@ def welch(samples: Sequence[Sample]) -> Welch:
     short = [f"{sample.arm} has {sample.values.size}" for sample in samples if sample.values.size < LEAST_RUNS]
     if short:
         raise NoTestError(f"{', '.join(short)} run(s); a test without pairs needs at least {LEAST_RUNS} of every arm")
+    # One row a study: (1, runs of the arm), already weighted, so that Welch's statistic is the sum of the arms'
+    # means.
     return Welch([sample.weight * np.asarray(sample.values, dtype=np.float64)[None, :] for sample in samples])
 
 
@@ -51,6 +53,8 @@ def welch_df(weights: Mapping[str, float], sizes: Mapping[str, int]) -> tuple[fl
     >>> welch_df({"a": 1.0, "b": -1.0}, {"a": 12, "b": 4})
     (6.0, 5.176470588235294)
     """
+    # w^2 / n of each arm, in units of the common variance: df = (sum)^2 / sum(part^2 / (n - 1)) (Satterthwaite
+    # 1946).
     parts = {arm: weight**2 / sizes[arm] for arm, weight in weights.items()}
     total = sum(parts.values())
     df = total**2 / sum(part**2 / (sizes[arm] - 1) for arm, part in parts.items())
@@ -66,4 +70,5 @@ def proportional(size: int, most: int, new_most: int) -> int:
     >>> proportional(4, most=12, new_most=20)
     7
     """
+    # Rounded up: an arm may get relatively more runs, never fewer than registered in proportion.
     return size if new_most == most else max(LEAST_RUNS, ceil(size * new_most / most))
