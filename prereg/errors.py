@@ -66,10 +66,12 @@ class StudyError(Exception):
     def followed_by(self, others: Sequence[StudyError]) -> Self:
         """The same error with further ones of the file after it, ten in all, each message once."""
         seen: dict[str, StudyError] = {self.text(): self}
+        # A new error: one that was raised already keeps its text and its place.
         first = type(self)(self.found, required=self.required, fix=self.fix, where=self.where)
         first.others = tuple(seen.setdefault(one.text(), one) for one in others if one.text() not in seen)
         first.n_left_out = max(0, len(first.others) + 1 - _MOST)
         first.others = first.others[: _MOST - 1]
+        # `str` of an exception is that of its args, which were made before there were others.
         first.args = (first.text(),)
         return first
 
@@ -186,6 +188,7 @@ def dotted(path: FieldPath) -> str:
 def nearest(word: str, known: Iterable[str]) -> str:
     """A ready sentence naming the closest known word, or listing the known ones when none is close."""
     names = sorted(set(known))
+    # `lr` of optim.lr: closer than any word of a similar spelling, where it is the only one.
     ending = [name for name in names if name.endswith(f".{word}")]
     if len(ending) == 1:
         return f"did you mean '{ending[0]}'?"
@@ -198,5 +201,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def _cut(text: str) -> str:
     cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text) - _LONGEST:,} characters more)"
+    # Four blanks, also before what a file brings in: nothing but ours begins at the left edge.
     first, *others = visible(cut, lines=True).split("\n")
     return "\n".join([first, *(line if line.startswith("    ") else f"    {line}" for line in others)])

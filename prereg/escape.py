@@ -82,6 +82,8 @@ def json_visible(text: str, encoding: str | None = None) -> str:
     if text.isascii() and "\x7f" not in text:
         return text  # JSON allows no other control character within a string
     try:
+        # A terminal of another encoding would fail at the first character that it lacks; an escape is the same
+        # JSON.
         text.encode(encoding or "utf-8")
     except UnicodeEncodeError:
         text = "".join(one if one.isascii() else _in_json(one) for one in text)
@@ -99,9 +101,11 @@ def markdown_sentence(text: str, *, numbered: bool = False) -> str:
     `numbered` lets a line begin with a number and a full stop.
     """
     line = _one_line(text)
+    # A backslash before it: the line stays as it is, and draws nothing.
     if _RULE.fullmatch(line):
         return f"\\{line}"
     number = found[0] if numbered and (found := _NUMBER.match(line)) else ""
+    # The split keeps the code at the odd places.
     parts = _CODE.split(line.removeprefix(number))
     return number + "".join(part if at % 2 else _prose(part, "`*") for at, part in enumerate(parts))
 
@@ -126,6 +130,7 @@ def _in_latex(character: str) -> str:
         return _LATEX.get(character, character)
     if character in _LIKE_LATIN:
         return f"${_LIKE_LATIN[character]}$"
+    # Decomposed: a letter with one mark that LaTeX has a command for; with two it has none.
     base, *marks = list(unicodedata.normalize("NFD", character))
     if base.isascii() and base.isalpha() and len(marks) == 1 and marks[0] in _ACCENTS:
         dotless = f"\\{base}" if base in "ij" else base
@@ -141,6 +146,7 @@ def _one_line(text: str) -> str:
 
 
 def _prose(line: str, marks: str) -> str:
+    # Backslashes first, before others are added; then `&`, before entities are.
     line = line.replace("\\", "\\\\").replace("&", "&amp;")
     for mark in marks:
         line = line.replace(mark, f"\\{mark}")
@@ -155,5 +161,6 @@ def _shown(character: str) -> str:
 
 
 def _in_json(character: str) -> str:
+    # JSON escapes are UTF-16: a character beyond U+FFFF is two of them. A lone surrogate is kept as it is.
     pairs = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{pairs[at : at + 2].hex()}" for at in range(0, len(pairs), 2))

@@ -45,6 +45,7 @@ class FrozenModel(BaseModel):
         for name, field in cls.model_fields.items():
             written = fields.get(field.alias or name)
             if written is not None and name in texts:
+                # A description that the field sets itself goes before its docstring.
                 written.setdefault("description", texts[name])
         return schema
 
@@ -65,9 +66,11 @@ def chosen_by(*models: type[BaseModel], text: str = "text", number: str = "", li
     fields that it gives. So an error is about that branch, and about no other."""
 
     def kind(value: Any) -> str:
+        # A model in Python code names its branch itself; plain data is matched by its form.
         if isinstance(value, BaseModel):
             return BRANCH + type(value).__name__
         if isinstance(value, dict) and models:
+            # By the fields in common: of `{looks: ..., spending: typo}` the error is then about spending.
             return BRANCH + max(models, key=lambda model: len(value.keys() & model.model_fields.keys())).__name__
         if listed and isinstance(value, list | tuple):
             return BRANCH + listed
@@ -94,6 +97,7 @@ def once(word: str, required: str = "each once", key: Callable[[Any], Any] | Non
 def field_texts(model: type[BaseModel]) -> dict[str, str]:
     """The docstring under each field of a model and of those that it extends, by the field's name."""
     texts = {}
+    # From the oldest parent on, so that a field that is declared again has its newest text.
     for one in reversed(model.__mro__):
         if one not in (FrozenModel, BaseModel) and issubclass(one, BaseModel):
             (declared,) = ast.parse(dedent(inspect.getsource(one))).body

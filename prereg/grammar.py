@@ -55,7 +55,10 @@ class Language:
     def _read(self) -> Callable[[str], Tree[Token]]:
         from lark import Lark
 
+        # Priority 2, above the `.1` of a grammar's own terminals: a keyword is never a name where one may come
+        # next.
         words = [f"{terminal}.2: /{word}(?![{self.names}])/" for terminal, word in self.keywords.items()]
+        # The first rule is the sentence; `?` is lark's mark and no part of its name.
         start = self.rules.split(":", maxsplit=1)[0].strip("? \n")
         grammar = "\n".join([self.rules, *words, r"%ignore /\s+/"])
         parser = Lark(grammar, parser="lalr", start=start, maybe_placeholders=False, propagate_positions=True)
@@ -79,6 +82,7 @@ class Language:
         except UnexpectedInput as error:
             expected: set[str] = set()
             at_end = isinstance(error, UnexpectedEOF)
+            # `accepts` is exact and may be missing; `expected` holds more, since LALR merges states.
             if isinstance(error, UnexpectedToken):
                 at_end = error.token.type == "$END"
                 expected = {*(error.accepts or error.expected)}

@@ -64,6 +64,7 @@ def ask(program: Program, *words: str, data: bytes = b"", seconds: float) -> Ans
     if path is None:
         raise NoAnswerError(f"{program.name} is not on this machine", required=program.required, fix=program.install)
     environment = {name: value for name, value in os.environ.items() if not re.fullmatch(program.without, name)}
+    # English complaints, whatever the user's language: some are told apart by their words.
     environment |= program.environment | {"LC_ALL": "C"}
     late = threading.Event()
     # Files, not pipes: a program that writes before it has read everything waits for nobody.
@@ -87,6 +88,7 @@ def ask(program: Program, *words: str, data: bytes = b"", seconds: float) -> Ans
             timer.start()
             try:
                 assert process.stdout is not None
+                # One byte more than the limit shows that there is more.
                 output = process.stdout.read(LARGEST_BYTES + 1)
                 if len(output) > LARGEST_BYTES:
                     raise NoAnswerError(f"{program.name} has more to say than {LARGEST_BYTES // 2**20} MiB")

@@ -90,9 +90,12 @@ def _opened(path: Path) -> tuple[Root, Loaded, Pins]:
             fix=f"ablate register {path}",
             where=Where(file=path, line=loaded.line(("trainer",))),
         )
+    # A registered name keeps its commit, wherever the branch has moved since.
     registered = load_registration(root, study.study)
     commits, changes = resolve_with_changes(study, root, None if registered is None else registered.commits)
+    # Kept before the entry: a lock must not name a commit that git may collect.
     keep_commits(root, study.study, commits)
+    # Where arms are commits, the code is in the commits and not in the root.
     scripts = () if commits else pin_scripts(root, study)
     pins = Pins(scripts=scripts, data_files=pin_data(root, study), commits=commits, code_changes=changes)
     return root, loaded if registered is None else replace(loaded, study=as_registered(registered, loaded).study), pins

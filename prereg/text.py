@@ -33,12 +33,14 @@ def number(value: float, decimals: int) -> str:
     """Fixed decimals, thousands grouped, a real minus sign, and never a negative zero; `−5.0e−14` where the decimals
     are those of a very small number, and `4.99679e+298` of a very large one, with six digits at most."""
     assert math.isfinite(value), value
+    # A double has 15 to 17 significant digits: beyond that, fixed decimals would show digits that it does not hold.
     if decimals > MOST_FIXED or abs(value) >= 1e15:
         digits = decimals + math.floor(math.log10(abs(value))) if value else -1
         if digits < 0:
             return "0"
         return f"{value:.{min(digits, 5 if abs(value) >= 1e15 else 15)}e}".replace("-", MINUS)
     text = f"{value:,.{decimals}f}"
+    # -0.0000 would be read as a negative number.
     if text.startswith("-"):
         text = text[1:] if not any(digit in text for digit in "123456789") else MINUS + text[1:]
     return text
@@ -53,6 +55,7 @@ def crosses(value: float, decimals: int, marks: Iterable[float]) -> bool:
 def compact(value: float) -> str:
     """A number alone, such as a margin: at most six significant digits, no trailing zeros."""
     assert math.isfinite(value), value
+    # Decimal, so that 1e-05 and 1e+06 are written out without rounding again.
     text = f"{value:.6g}"
     if value == 0 or 1e-7 < abs(value) < 1e15:
         text = format(Decimal(text), ",f")
@@ -82,11 +85,13 @@ def p_value(p: float, levels: Iterable[float] = ()) -> str:
         return "1"
     if p > 0.999:
         return "> .999"
+    # As many more digits as keep p on its own side of every level: .0496 is .0496, and never .05.
     digits = 4 if p < 0.01 else 3
     for more in range(digits, digits + 6):
         text = f"{p:.{more}f}"
         if float(text) > 0 and all(_sign(float(text) - mark) == _sign(p - mark) for mark in marks):
             return text.removeprefix("0")
+    # So close to a level that no number of digits helps: only the side is said.
     nearest = min(marks, key=lambda mark: abs(mark - p))
     return f"{'<' if p < nearest else '>'} {nearest:g}".replace(" 0.", " .")
 
@@ -114,6 +119,7 @@ def listed(words: Iterable[str], *, last: str = "and") -> str:
 def ranged(values: Sequence[int]) -> str:
     """Seeds: `1 to 5` when they run without a gap, otherwise each of them."""
     ordered = list(values)
+    # `1 to 2` is longer than `1, 2`.
     if len(ordered) > 2 and all(after - before == 1 for before, after in pairwise(ordered)):
         return f"{ordered[0]} to {ordered[-1]}"
     return ", ".join(str(value) for value in ordered)
@@ -122,6 +128,7 @@ def ranged(values: Sequence[int]) -> str:
 def duration(seconds: float) -> str:
     """`12.3 s`, `4 min 05 s`, `2 h 07 min`."""
     assert math.isfinite(seconds) and seconds >= 0, seconds
+    # 60.0 s would be rounded up from here; the next unit says it better.
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)

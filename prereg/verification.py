@@ -127,11 +127,13 @@ def verify(
     >>> verification.intact, [item.what for item in verification.items if item.state == "ok"][:3]
     (True, ['chain', 'study and lock'])
     """
+    # 1. The chain; a damaged ledger gives no entries to check anything by.
     where, named = target_study(target, root)
     chain = list(check_chain(where))
     sound = all(chain_item.state != "changed" for chain_item in chain if chain_item.what == "chain")
     entries = Ledger(where.ledger).entries() if sound else ()
     trust, items, seals = Trust.of(where, signers=signers, roots=roots), chain, list[SealCheck]()
+    # 2. Study by study: registration, pinned files, seals.
     for name in known_studies(where, entries) if named is None else (named,):
         items += check_registration(where, name, entries if sound else None)
         items += _pins_of(where, name)
@@ -149,6 +151,7 @@ def target_study(target: str | Path | None, root: str | Path | None) -> tuple[Ro
     if target is None:
         return Root.around(Path(), root), None
     path = Path(target)
+    # A bare name is a study of the root; a path is taken as it is.
     if path.suffix != ".yaml" and path.name == str(path):
         path = Path(root or "") / "studies" / f"{path.name}.yaml"
     where = Root.find(path, root)
@@ -166,6 +169,7 @@ def known_studies(root: Root, entries: Iterable[Entry]) -> tuple[str, ...]:
     """Every study that has a lock, or that the ledger or its history speaks of."""
     names = {lock.name.removesuffix(".lock.json") for lock in root.studies.glob("*.lock.json")}
     names |= {entry.study for entry in entries if entry.event != "continued"}
+    # A study whose entries were all taken back has neither lock nor entry, and is known by git alone.
     names |= {lost.entry.study for lost in ledger_history(root).taken_back}
     return tuple(sorted(names))
 
@@ -208,6 +212,7 @@ def verify_registration(root: Root, name: str) -> list[str]:
             return [*faults, f"{root.ledger.name}: no entry registers '{name}'"]
         elsewhere = f"its entries are on another branch, or were cut off ({lines_of_a_branch(root, name)})"
         return [*faults, f"{lock.name}: no entry of {root.ledger.name} names it: {elsewhere}"]
+    # 1. The study's file as it was registered, or as the ledger holds it reworded.
     source = root.path / entry.file
     if not source.is_file():
         faults.append(f"{source.name}: missing; the registered file had sha256 {entry.source_sha256}")
@@ -216,11 +221,13 @@ def verify_registration(root: Root, name: str) -> list[str]:
     if not lock.is_file():
         return [*faults, f"{lock.name}: missing; the ledger registered it on {entry.at}"]
     try:
+        # 2. The lock: its bytes, its own hash, and what the entry says of it.
         registration = read_lock(lock)
     except RegistrationError as error:
         changed = [f"{lock.name}: its bytes differ from those the ledger names"] * (not lock_matches(lock, entry))
         return [*faults, *changed, f"{lock.name}: {error.found}"]
     faults += [f"{lock.name}: {fault}" for fault in disagreements(registration, entry)]
+    # 3. Code that the registration pins.
     faults += _code_faults(registration, source.parent)
     return faults + script_faults(registration.scripts or (), root.path)
 
@@ -255,6 +262,7 @@ def check_registration(root: Root, name: str, entries: Sequence[Entry] | None) -
 
     Of a damaged ledger (no `entries`) what it says is left to the item of the chain.
     """
+    # Neither entry nor lock: a draft, of which nothing can have changed.
     if not promises_of(entries or (), name) and not root.lock(name).exists():
         fix = f"ablate register {root.relative(root.study(name))}"
         return [not_checked(name, "registration", "nothing is frozen yet", fix)]
@@ -302,6 +310,7 @@ def check_pins(root: Root, registration: Registration) -> Iterator[Item]:
     yield from _files(root, name, "data files", registration.data_files)
     yield from _commits(root, registration)
     tokenizers = {} if registration.data is None else registration.data.tokenizers
+    # Trained tokenizers lie under their hash, those of a file where the study says.
     chosen = {arm: registration.study.training(arm).data.tokenizer for arm in tokenizers}
     trained = dict.fromkeys(sha256 for arm, sha256 in tokenizers.items() if isinstance(chosen[arm], Bpe))
     yield from _trained_tokenizers(root, name, tuple(trained))

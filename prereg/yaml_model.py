@@ -33,6 +33,7 @@ class YamlModel(FrozenModel):
         """
         from prereg.study.load import load_study
 
+        # A study has several lines, or is a mapping in braces on one: any other line is a path.
         if isinstance(source, Path) or ("\n" not in source.strip() and not source.lstrip().startswith("{")):
             return cls.model_validate(load_study(Path(source)).study)
         lines: Lines = {}
@@ -67,11 +68,13 @@ class YamlModel(FrozenModel):
         """
         from prereg.study.load import load_study
 
+        # 1. The text, which must read back as this very study.
         document = self.model_dump(mode="json", exclude_defaults=True)
         text = yaml_text(document)
         assert self._is(type(self).from_yaml(text)), text
         if path is None:
             return text
+        # 2. Its place: a study's file has the study's name, and another study is never overwritten unasked.
         place, name = Path(path), f"{document['study']}.yaml"
         if place.name != name:
             raise StudyFileError(
@@ -92,6 +95,7 @@ class YamlModel(FrozenModel):
                     where=Where(file=place),
                 )
             return text
+        # 3. Written whole.
         place.parent.mkdir(parents=True, exist_ok=True)
         write_whole(place, text.encode())
         return text
@@ -110,6 +114,7 @@ def yaml_text(document: Mapping[str, Any]) -> str:
     >>> yaml_text({"seeds": [1, 2], "title": "1e3"})
     'seeds: [1, 2]\\ntitle: "1e3"\\n'
     """
+    # sort_keys=False: the order of factors names the arms. default_flow_style=None: short lists on one line.
     text: str = yaml.dump(
         document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
     )
@@ -139,11 +144,13 @@ def study_in_memory(document: Mapping[str, Any]) -> Study:
 class _Dumper(yaml.SafeDumper):
     """What `yaml_text` writes by."""
 
+    # Our own reader refuses aliases, which PyYAML writes where one object comes twice.
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    # What the core schema takes for a number, a truth value or null needs quotes to stay a text.
     taken = any(pattern.fullmatch(text) for pattern, _ in CORE)
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if taken else None)
 

@@ -38,6 +38,7 @@ def require_gate(study: Study) -> None:
 
     Raises `SpecError` at the field.
     """
+    # 1. Two arms, base and head, and nothing that would make others of them.
     arms = tuple(study.arms)
     if sorted(arms) != [BASE, HEAD] or study.factors or study.tune is not None:
         raise field_error(
@@ -48,6 +49,7 @@ def require_gate(study: Study) -> None:
         )
     if study.baseline != BASE:
         raise field_error(("baseline",), f"baseline is '{study.baseline}'", "the arm base", "baseline: base")
+    # 2. Verdicts that an exit code follows from.
     for at, line in enumerate(study.decision):
         if line.verdict not in VERDICTS:
             raise field_error(
@@ -55,6 +57,7 @@ def require_gate(study: Study) -> None:
                 f"a verdict '{line.verdict}'",
                 f"one of {listed(VERDICTS, last='or')}: an exit code follows from it",
             )
+    # 3. Each verdict rests on a claim that says so: with all its grounds impossible, the rule must not reach it.
     for verdict, grounds in _grounds(study).items():
         without = {
             name: tuple(outcome for outcome in OUTCOMES if (name, outcome) not in grounds) for name in study.hypotheses
@@ -67,6 +70,7 @@ def _grounds(study: Study) -> dict[str, set[tuple[str, Outcome]]]:
     """Verdict -> the outcomes of claims of which it needs one."""
     grounds: dict[str, set[tuple[str, Outcome]]] = {verdict: set() for verdict in VERDICTS[:-1]}
     for name, claim in study.claims.items():
+        # A claim about one arm, or against a constant, compares no commits.
         if set(claim.weights) != {BASE, HEAD}:
             continue
         if claim.kind.supported == "margins":
@@ -122,6 +126,7 @@ def comparison(document: Mapping[str, Any], base: str, head: str, *, attempt: in
     `seeds: fresh N` becomes N seeds that follow from its name. `why` is the reason of a further attempt, which becomes
     its question.
     """
+    # 1. Name, title and question of a study of its own: each pair of commits is registered by itself.
     study = str(document["study"])
     name = name_of(study, base, head, attempt)
     written = dict(document) | {
@@ -130,6 +135,7 @@ def comparison(document: Mapping[str, Any], base: str, head: str, *, attempt: in
     }
     if why:
         written["question"] = why
+    # 2. The two commits in place of those that the file writes, by full hashes: a branch moves.
     common = {key: value for key, value in dict(document.get("base") or {}).items() if key != "commit"}
     if "base" in document:
         written["base"] = common
@@ -137,6 +143,7 @@ def comparison(document: Mapping[str, Any], base: str, head: str, *, attempt: in
         arm: {**(overrides or {}), "commit": {BASE: base, HEAD: head}[arm]}
         for arm, overrides in document["variants"].items()
     }
+    # 3. Seeds that follow from the name, and not from what lies here: CI starts from a clean clone each time.
     fresh = re.fullmatch(r"fresh ([1-9][0-9]{0,3})", document["seeds"]) if isinstance(document["seeds"], str) else None
     if fresh is not None:
         written["seeds"] = list(_seeds(f"{study} {base} {head} {attempt}", int(fresh[1])))

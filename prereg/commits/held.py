@@ -49,6 +49,7 @@ def copy_of(root: Root, pin: CommitPin) -> Path:
 def compare_commits(root: Root, pins: Mapping[str, CommitPin]) -> tuple[Held, ...]:
     """Each pinned commit against the repository, or else against the copy in a bundle."""
     try:
+        # Git is asked only where arms are commits.
         repository = Repository.around(root.path) if pins else None
     except RegistrationError as error:
         return tuple(Held(name, pin, unchecked=error.found) for name, pin in pins.items())
@@ -63,6 +64,7 @@ def commit_faults(root: Root, pins: Mapping[str, CommitPin]) -> tuple[str, ...]:
 
 def _held(root: Root, repository: Repository | None, name: str, pin: CommitPin) -> Held:
     copy = copy_of(root, pin)
+    # A bundle's copy first: next to it, a repository of the reader's own would be another one.
     if copy.is_dir():
         return Held(name, pin, faults=tuple(_differing(copy, pin)))
     if repository is None:
@@ -71,6 +73,7 @@ def _held(root: Root, repository: Repository | None, name: str, pin: CommitPin) 
         faults = list(damaged(repository, pin))
     except RegistrationError as error:
         return Held(name, pin, unchecked=error.found)
+    # A commit that is gone has a fault for each of its files.
     more = [f"commit {pin.short}: {len(faults) - _SHOWN} more files"] if len(faults) > _SHOWN else []
     now = None if name == WORKTREE else repository.commit_of(name)
     moved = now if now is not None and now != pin.commit else ""

@@ -21,6 +21,7 @@ def keep_commits(root: Root, study: str, pins: Mapping[str, CommitPin]) -> None:
     """Refer to the commits of a study. Raises `RegistrationError` where the repository takes no reference."""
     repository = Repository.around(root.path) if pins else None
     if repository is not None:
+        # One call for all references: git then takes all of them or none.
         commits = dict.fromkeys(pin.commit for pin in pins.values())
         lines = "".join(f"update {reference(study, commit)} {commit}\n" for commit in commits)
         repository.output("update-ref", "--no-deref", "--stdin", data=lines.encode())

@@ -52,6 +52,8 @@ def lay_out(repository: Repository, pin: CommitPin, folder: Path) -> CommittedFi
             continue
         with place.open("xb") as stream:
             stream.write(data)
+        # Read-only: a script that writes next to itself would change the code that the next run is started
+        # from.
         place.chmod(0o555 if file.mode == "100755" else 0o444)
     return None
 

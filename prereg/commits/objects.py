@@ -107,6 +107,7 @@ class Repository:
 
         Raises `RegistrationError` where a tree among them is missing or damaged.
         """
+        # Only what lies below the root: the rest of a large repository is none of the arm's.
         below = (self.prefix,) if self.prefix else ()
         listed = self.output("ls-tree", "-r", "-z", "-l", "--full-tree", tree, "--", *below)
         entries = []
@@ -173,6 +174,7 @@ def _ask(root: Path, environment: Mapping[str, str], words: Sequence[str], data:
         environment={**_ENVIRONMENT, **environment},
         without=_WITHOUT,
     )
+    # By -c, which goes before any file of configuration.
     settings = [word for setting in _SETTINGS for word in ("-c", setting)]
     try:
         return ask(program, "--no-pager", *settings, "-C", str(root), *words, data=data, seconds=_TIMEOUT_S)

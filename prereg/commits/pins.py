@@ -54,6 +54,7 @@ class CommitPin(FrozenModel):
     @classmethod
     def of(cls, commit: str, tree: str, files: Iterable[CommittedFile]) -> CommitPin:
         """The pin of these files."""
+        # Sorted, so that the pin does not depend on the order in which git lists a tree.
         by_path = tuple(sorted(files, key=lambda file: file.path))
         return cls(commit=commit, tree=tree, files=by_path, sha256=files_sha256(by_path))
 
@@ -116,4 +117,5 @@ def files_sha256(files: Iterable[CommittedFile]) -> str:
 def promised(pin: JsonValue) -> JsonValue:
     """The JSON form of a pin as a promise holds it: the list of its files is in the hash over them."""
     assert isinstance(pin, dict), pin
+    # `sha256` covers the files: a promise of two lines instead of thousands has the same meaning.
     return {name: value for name, value in pin.items() if name != "files"}

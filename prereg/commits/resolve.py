@@ -57,6 +57,7 @@ def resolve_with_changes(
     study: Study, root: Root, registered: Mapping[str, CommitPin] | None = None, *, keeps: bool = True
 ) -> tuple[dict[str, CommitPin], dict[str, CodeChanges]]:
     """The same, and what differs in each commit from that of the baseline: for readers, and no part of a promise."""
+    # Each name once, however many arms it is the commit of.
     names = dict.fromkeys(study.commits.values())
     if not names:
         return {}, {}
@@ -120,6 +121,7 @@ def _resolved(
             pins[name] = pin_commit(repository, commit, laid_out)
         except RegistrationError as error:
             raise error.at(field=field_of_commit(study, name)) from None
+    # Then what holds between the commits: each has the scripts, and no two arms are one.
     _require_words(study, pins)
     _require_different_arms(study, pins)
     return pins, _changes(study, repository, laid_out, pins)
@@ -193,6 +195,7 @@ class LaidOut:
 
     def counts(self, path: str) -> bool:
         """Whether a path is laid out, where a commit has it."""
+        # Data first: it is pinned by itself and read where it lies, also where `code:` names its folder.
         if _below(path, self.data):
             return False
         if path in self.words or _below(path, self.code):
@@ -243,6 +246,7 @@ def _require_plain(commit: str, entries: Collection[TreeEntry]) -> None:
     for entry in entries:
         if entry.mode == _SUBMODULE:
             raise _refused(commit, entry, "is a submodule, whose files are in another repository")
+        # `.git` in any spelling: on macOS and Windows the file would land in the repository itself.
         parts = PurePosixPath(entry.path).parts
         is_text = not any("\ud800" <= sign <= "\udfff" for sign in entry.path)
         if not is_text or not is_inside(entry.path) or any(part.lower() == ".git" for part in parts):
@@ -278,6 +282,7 @@ def _refused(commit: str, entry: TreeEntry, why: str) -> RegistrationError:
 
 def _require_words(study: Study, pins: Mapping[str, CommitPin]) -> None:
     """Each script that the command names, and each path of `code:`, is in the commits."""
+    # Arm by arm, since a word may hold a value of the arm: `{config}.py` is another file in each.
     for arm, name in study.commits.items():
         paths = {file.path for file in pins[name].files}
         for at, word in every_word(study, arm):

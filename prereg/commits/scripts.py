@@ -24,15 +24,18 @@ def script_roots(study: Study, root: Root, registered: Mapping[str, CommitPin] |
     Of a working tree that is not registered it is the root itself. Raises `RegistrationError` for a commit that cannot
     be pinned.
     """
+    # Nothing is kept in the repository by a mere reading of scripts.
     pins = resolve(study, root, registered, keeps=False)
     repository = repository_of(root, study)
     with tempfile.TemporaryDirectory(prefix="ablate-scripts-") as folder:
         places = []
         for name, pin in pins.items():
             place = Path(folder, pin.commit)
+            # Its commit was made of objects that are gone again; the files lie in the root as they are.
             if name == WORKTREE and not repository.has(pin.commit):
                 places.append(root)
                 continue
+            # Two names may mean one commit.
             if not place.is_dir():
                 place.mkdir()
                 python = (file for file in pin.files if file.path.endswith(".py") and file.mode != LINK)

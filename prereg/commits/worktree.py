@@ -50,6 +50,7 @@ def commit_worktree(repository: Repository, counts: Callable[[str], bool]) -> st
 
     Raises `RegistrationError` where there is no commit yet, or a file cannot be read or named.
     """
+    # 1. The tree of HEAD, with what counts as it lies here.
     head = repository.commit_of("HEAD")
     if head is None:
         raise RegistrationError(
@@ -62,8 +63,10 @@ def commit_worktree(repository: Repository, counts: Callable[[str], bool]) -> st
         repository.output("read-tree", tree, environment=index)
         repository.output("update-index", "-z", "--index-info", data=lines, environment=index)
         written = repository.output("write-tree", environment=index).decode().strip()
+    # 2. Nothing differs: HEAD is the commit.
     if written == tree:
         return head
+    # 3. A commit with HEAD's date and a made-up author: clock and user's name would give each call another hash.
     date = repository.output("show", "-s", "--format=%ct +0000", head).decode().strip()
     people = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in _signature(date).items()}
     words = ("commit-tree", "--no-gpg-sign", "-p", head, "-m", _MESSAGE, written)

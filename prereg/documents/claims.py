@@ -98,6 +98,7 @@ def claims_of(study: Study) -> tuple[ClaimFacts, ...]:
 
 def _claim_facts(study: Study, label: str, name: str) -> ClaimFacts:
     claim, hypothesis = study.claims[name], study.hypotheses[name]
+    # A side whose weights do not sum to 1 is no mean of arms but a difference of them.
     left, right = _sides(claim)
     read, interaction = reading(study, name), claim.is_paired and not isclose(sum(claim.left.values()), 1.0)
     bound = "" if claim.constant is None else compact(claim.constant)
@@ -152,6 +153,7 @@ def _on_scale(study: Study, name: str, value: float) -> str:
     metric = study.metric(claimed) or TASK_METRICS.get(claimed)
     shown = compact(value)
     if hypothesis.scale != "raw":
+        # e, whose power turns a difference of natural logarithms into a factor.
         base = 10.0 if hypothesis.scale == "log10" else 2.718281828459045
         return f"{shown} in the {_LOGARITHM[hypothesis.scale]} (a factor of {base**value:.4g})"
     if metric is not None and metric.unit == "share":
@@ -212,7 +214,9 @@ def _null(study: Study, name: str, rejected: Rejected) -> Null:
         left = {-1: "δ < 0", 0: "δ ≠ 0", 1: "δ > 0"}[sign]
         sided = "two-sided, counted in this direction only" if sign else "two-sided"
         return Null("δ = 0", left, sided, is_directed=bool(sign))
+    # sign x margin is where the verb's direction reaches the margin.
     bound = "0" if rejected == "short of zero" or smallest == 0.0 else _bare(study, name, sign * smallest)
+    # "margin" rejects what reaches the margin, "short of margin" what does not; a falling verb turns both round.
     if (rejected == "margin") == (sign > 0):
         return Null(f"δ ≥ {bound}", f"δ < {bound}", "one-sided")
     return Null(f"δ ≤ {bound}", f"δ > {bound}", "one-sided")
@@ -230,6 +234,7 @@ def _sides(claim: Claim) -> tuple[str, str]:
 
 def _group(text: str) -> str | None:
     """One side of a claim in words, where it is a group of arms: `the mean of the arms with rotary`."""
+    # "with:rotary&swiglu": the kind of group, then its parts.
     kind, _, names = text.partition(":")
     if not names or kind not in _GROUPS:
         return None
@@ -239,6 +244,7 @@ def _group(text: str) -> str | None:
 def _side(weights: Mapping[str, float]) -> str:
     """One side of a claim: an arm, a mean of arms, a difference of two arms, or a weighted sum."""
     names, values = list(weights), list(weights.values())
+    # From the simplest side on: an arm, a mean, a difference of two, and any other sum.
     if values == [1.0]:
         return f"arm {quoted(names[0])}"
     if isclose(sum(values), 1.0) and len(values) > 1 and all(isclose(value, values[0]) for value in values):
@@ -251,6 +257,7 @@ def _side(weights: Mapping[str, float]) -> str:
 def meaning(claim: Claim, outcome: str, smallest: float, *, unit: str = "", baseline: str = "") -> str:
     """What an outcome says of a claim, in plain words: of a refuted `a does_not_worsen M` that `a worsens M`."""
     left, right, verb = claim.left_side, claim.right_side, claim.kind.bare
+    # "compared with the baseline" is what a claim means without it.
     than = "" if right == claim.labels.arm(baseline) or not claim.is_paired else f" compared with {right}"
     metric = claim.compared
     by = f" by {margin(claim, smallest, unit)}" if smallest > 0.0 else ""
@@ -258,6 +265,7 @@ def meaning(claim: Claim, outcome: str, smallest: float, *, unit: str = "", base
     if outcome == "inconclusive":
         more = f"{by} or more" if absence else _at_least(claim, unit)
         return f"whether {left} {verb}s {metric}{more}{than} is undecided"
+    # A claim of absence that is supported and one of presence that is refuted say the same: it does not.
     if absence is (outcome == "supported"):
         return f"{left} does not {verb} {metric}{by}{' or more' * bool(by)}{than}"
     return f"{left} {verb}s {metric}{_at_least(claim, unit)}{than}"

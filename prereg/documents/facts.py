@@ -338,6 +338,7 @@ class StudyFacts:
 
     @property
     def outside_the_gate(self) -> list[str]:
+        # The first group is the gate itself.
         return [name for names in list(self.study.corrected_together.values())[1:] for name in names]
 
     @property
@@ -361,6 +362,7 @@ class StudyFacts:
         study, tune = self.study, self.study.tune
         if tune is None:
             return None
+        # The settings of the first arm stand for all: a pilot tries equally many for each.
         settings = tune.of(tuple(study.arms))
         tried = [
             ", ".join(f"{field} {json.dumps(value)}" for field, value in one.items())
@@ -507,6 +509,7 @@ class StudyFacts:
 
     def _unit(self, metric: str) -> str:
         study = self.study
+        # An SD is on the scale of its claim; where claims differ in it, no single unit is right.
         scales = {study.hypotheses[name].scale for name, claim in study.claims.items() if claim.metric == metric}
         unit = per(unit_of(metric, own=study.own_units))
         if scales != {"raw"}:
@@ -531,6 +534,7 @@ class StudyFacts:
     @property
     def worst_family(self) -> tuple[Scenario, Chance] | None:
         """The scenario and family with the largest chance of a false "supported"; none where none was counted."""
+        # Over all scenarios: the rate of a family is its largest, not that of the first scenario.
         design = self.design
         found = [(s, chance) for s in (design.scenarios if design else ()) for chance in s.false_supported]
         return max(found, key=lambda pair: pair[1].share) if found else None
@@ -544,6 +548,7 @@ class StudyFacts:
     @property
     def power_alike(self) -> list[PowerFacts]:
         """The same, hypotheses of which the same is said together."""
+        # By everything that is said: of a pack of tasks, dozens of claims have one power.
         groups: dict[tuple[object, ...], list[str]] = {}
         for one in self.power:
             at = "" if one.absence or one.power is None else one.at
@@ -552,12 +557,14 @@ class StudyFacts:
         return [PowerFacts(names, *key) for key, names in groups.items()]  # type: ignore[arg-type]
 
     def _power(self, one: Power) -> PowerFacts:
+        # The size: the sentence says the direction already.
         name, effect = one.hypothesis, abs(one.effect or 0.0)
         at = f"at a true difference of {amount(self.study, name, effect) if effect else '0'}"
         absence = self.study.claims[name].kind.is_absence
         return PowerFacts([name], self._detectable(one), at, absence, one.power, one.seeds_80)
 
     def _detectable(self, one: Power) -> str:
+        # In the claim's unit where the SD is known, else in SDs; of a claim by at least D, counted from D.
         study, name = self.study, one.hypothesis
         if one.detectable is not None:
             return amount(study, name, float(f"{one.detectable:.3g}"))
@@ -596,6 +603,8 @@ def registered_facts(root: Root, name: str) -> StudyFacts | None:
 def condition_in_words(condition: Condition, *, outer: bool = True) -> str:
     """A condition of the decision list in words; names and grouping are kept. In parentheses where it joins several
     and is not the `outer` one."""
+    # From the special to the general: `not stable(V)` reads as one phrase, and a family is named once for all
+    # members.
     match condition:
         case Question(state="stable", name=name):
             return f"arm {quoted(name)} is stable"

@@ -55,6 +55,7 @@ class Form:
 
     def json(self) -> str:
         """Field -> text, and under `status` what it was filled from. A blank holds its mark, never an answer."""
+        # A blank keeps its mark in JSON too, where a form may be sent on without being read.
         answers = {"status": self.status} | {field.key: field.shown for field in self.fields}
         return json_visible(json.dumps(answers, indent=2, ensure_ascii=False)) + "\n"
 
@@ -75,6 +76,7 @@ def osf(facts: StudyFacts) -> Form:
     """The form, filled."""
     fields: list[Field] = []
 
+    # The template calls this for each field and prints nothing: order and titles are in the template alone.
     def field(key: str, title: str, caller: Callable[[], str], *, blank: bool = False) -> str:
         text = "\n".join(map(one_line, paragraphs(caller())))
         fields.append(Field(key, title, text, blank))

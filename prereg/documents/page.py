@@ -38,6 +38,7 @@ def keep_page(root: Root, name: str) -> Path | None:
     if page is None:
         return None
     path = root.page(name)
+    # An unchanged page is not written again, and keeps its time of change for version control.
     if not path.is_file() or path.read_bytes() != page:
         try:
             write_whole(path, page)
@@ -60,6 +61,7 @@ def compare_page(root: Root, name: str) -> Standing:
     assert facts is not None and facts.registration is not None, name
     if not path.is_file():
         return "missing"
+    # Byte for byte first: whatever version wrote it, equal bytes are right.
     if path.read_bytes() == markdown(facts).encode():
         return "as the lock says"
     return "other" if facts.registration.tool.get("ablate") == version("ablate-prereg") else "of another version"

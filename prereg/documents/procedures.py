@@ -23,6 +23,7 @@ def at_level(correct: str) -> str:
 
 def errors_held(study: Study) -> dict[str, str]:
     """Per claim, per role and for the verdict: which chance of an error is held, and which is not."""
+    # Support and refutation each have alpha, so either error has at most their sum.
     alpha, either = compact(study.analysis.alpha), compact(min(1.0, 2 * study.analysis.alpha))
     roles = listed(f"{family} ({counted(len(names), 'claim')})" for family, names in study.families.items())
     within_roles = f"in each of {roles}" if len(study.families) > 1 else f"in {roles}"
@@ -30,6 +31,7 @@ def errors_held(study: Study) -> dict[str, str]:
         "Per claim": f"a false 'supported' at most {alpha}, a false 'refuted' at most {alpha}, where the test's "
         "assumptions hold"
     }
+    # Three cases: a gate over all supports, no correction at all, or a correction by role.
     if study.gate_steps:
         n = len(study.corrected_together["gate"])
         held["Over the gate"] = f"over {counted(n, 'claim')} together, any false 'supported' at most {alpha}"

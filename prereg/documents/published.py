@@ -90,6 +90,7 @@ def load_published(root: Root, study: Study) -> LoadedPublished | None:
     lines: Lines = {}
     try:
         document = parse_yaml(source, lines, first="source: TEXT")
+        # NAME.published.yaml may be the file of a study called NAME.published.
         if document.get("study") == path.stem:
             return None  # a study of that very name, which lies in its usual place
         published = published_from_document(document)
@@ -134,6 +135,7 @@ def _check_look(study: Study, look: PublishedLook, at: int, *, every_step: bool)
         return  # how long a user's own trainer goes on, and when it evaluates, is known only from its records
     ends = [study.training(arm).budget.steps for arm in study.arms]
     longest = max(ends)
+    # An arm is evaluated every so many steps, and at its own last one.
     evaluated = every_step or look.step % every == 0 or look.step in ends
     if look.step > longest or not evaluated:
         raise field_error(

@@ -40,6 +40,7 @@ def say(name: str, study: Study, *args: object) -> str:
 
 def macro(name: str, facts: StudyFacts, *args: object) -> str:
     """The same with the facts at hand."""
+    # A name without a file is of study.txt.
     file, _, called = name.rpartition(".")
     template = _environment().get_template(f"{file or 'study'}.txt")
     return one_line(getattr(template.make_module({"facts": facts, "study": facts.study}), called)(*args))
@@ -49,6 +50,7 @@ def macro(name: str, facts: StudyFacts, *args: object) -> str:
 def fields_with_words() -> tuple[str, ...]:
     """The fields of a configuration that `templates/training.txt` puts into words, in the order of sentences."""
     macros = re.findall(r"{% macro (\w+)\(", (_TEMPLATES / "training.txt").read_text(encoding="utf-8"))
+    # The first underscore alone is the dot: optim_weight_decay is optim.weight_decay.
     return tuple(name.replace("_", ".", 1) for name in macros)
 
 
@@ -76,6 +78,7 @@ def counted_as(study: Study, text: str) -> str:
 
 @cache
 def _environment() -> Environment:
+    # Imported when the first sentence is asked for: most commands write none.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 
     @pass_context
@@ -86,6 +89,7 @@ def _environment() -> Environment:
     def of_one_task(context: Context, text: str, claim: ClaimFacts) -> str:
         return of_any_task(context["study"], claim.label, one_line(text))
 
+    # StrictUndefined: a misspelt fact is an error and not an empty place in a registration.
     environment = Environment(  # noqa: S701 - plain text: what shows it escapes for its own format
         loader=FileSystemLoader(_TEMPLATES),
         undefined=StrictUndefined,
@@ -130,6 +134,7 @@ def _ended(text: str) -> str:
 
 def _of_block(before: str, after: str) -> str:
     """Text with the end of line that it had, which keeps what follows a filtered block apart."""
+    # Jinja's block filters hand over the text with its last line break, which separates what follows.
     return after + "\n" * before.endswith("\n")
 
 

@@ -125,6 +125,7 @@ def base_parts(
     """The base in words but for the fields that are left out; of a user's own trainer, a list of paths and values."""
     if not isinstance(study.base, Training):
         return [_of_own(path, value, pins) for path, value in leaves(study.base).items() if path not in without]
+    # 1. Field by field, those with words first, in the order of the templates.
     at, parts = leaves(study.base), Parts()
     said = [path for path in fields_with_words() if path in at]
     for path in (*said, *(path for path in at if path not in said)):
@@ -135,6 +136,7 @@ def base_parts(
         getattr(parts, path.partition(".")[0]).append(
             words(path, value, momentum=True) if momentum else words(path, value)
         )
+    # 2. What the fields alone do not say: that each arm has its own corpus, or how long the one is.
     if without & {"data.corpus", "data.mixture"}:
         parts.data.insert(0, "corpus of its arm")
     if corpus is not None and corpus.name == study.base.data.corpus and study.base.data.mixture is None:
@@ -147,6 +149,7 @@ def _is_described(path: str, at: Mapping[str, Any]) -> bool:
     """Whether a base is described by a field: not by one of `_UNSAID` at its default, unless something reads it."""
     if path == "data.corpus" and at["data.mixture"]:
         return False
+    # The length of the decay means something only under the schedule that decays.
     in_play = path == "optim.decay" and at["optim.schedule"] == "wsd"
     return path not in _UNSAID or at.get(path, _UNSAID[path]) != _UNSAID[path] or in_play
 
@@ -154,6 +157,7 @@ def _is_described(path: str, at: Mapping[str, Any]) -> bool:
 def kept_by_no_arm(study: Study) -> set[str]:
     """Fields whose value in the base no judged arm was trained with, and those that nothing reads."""
     configs = [leaves(arm.config) for arm in study.arms.values()]
+    # A value of the base that every arm overrides was never trained with.
     unused = {path for path, value in leaves(study.base).items() if all(at.get(path) != value for at in configs)}
     if not isinstance(study.base, Training) and study.base.get(COMMIT) in study.commits.values():
         unused.discard(COMMIT)
@@ -172,6 +176,7 @@ def arms_of(study: Study, pins: Pins | None = None) -> list[ArmFacts]:
     reasons = {} if study.components is None else study.components.reasons()
     found = []
     for name, arm in study.arms.items():
+        # What the arm writes, what the pilot chose for it, and what follows from both.
         frozen = {} if study.tune is None else study.tune.chosen.get(name, {})
         changes = [
             *_changes(study, arm.overrides, arm.config, pins),
@@ -191,6 +196,8 @@ def factors_of(study: Study, pins: Pins | None = None) -> list[FactorFacts]:
     for factor, levels in study.factors.items():
         said = []
         for level, overrides in levels.items():
+            # Any arm with this level will do: it is asked only for the values that the level's fields have
+            # in it.
             arm = next(arm for arm in study.arms.values() if overrides.items() <= arm.overrides.items())
             changes = listed(_changes(study, overrides, arm.config, pins)) or "the base, unchanged"
             said.append((quoted(level), changes))

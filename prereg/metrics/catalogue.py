@@ -276,6 +276,7 @@ class Metric:
 def _rows() -> Iterator[Metric]:
     """Every metric of the table; a row with a word of `_EACH` in its name is one metric for each of its parts."""
     suite = ""
+    # An indented line goes on with the row before it.
     for row in _TABLE.replace("\n    ", " ").strip().splitlines():
         if row.startswith("suite "):
             suite = row.removeprefix("suite ")
@@ -305,6 +306,7 @@ class Catalogue(Mapping[str, Metric]):
     """
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
+        # Families apart from the list: `grad/layer_N` is no metric that a run records.
         declared = {metric.name: metric for metric in metrics}
         self.families: tuple[Metric, ...] = tuple(metric for metric in declared.values() if metric.counted)
         self._listed = {name: metric for name, metric in declared.items() if not metric.counted}

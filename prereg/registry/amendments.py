@@ -190,6 +190,7 @@ def affected(study: Study, amendments: Iterable[AmendedEntry]) -> Affected:
     arms: dict[str, list[str]] = {}
     verdict: list[str] = []
     for amendment in amendments:
+        # Before any evidence nothing could have chosen the change: it leaves every claim confirmatory.
         if not amendment.after_evidence:
             continue
         for field, (names, variants, rule) in reached(study, amendment.differences).items():
@@ -199,6 +200,7 @@ def affected(study: Study, amendments: Iterable[AmendedEntry]) -> Affected:
                     phrases_by_name.setdefault(name, []).append(phrase)
             verdict += [phrase] if rule else []
     return Affected(
+        # Names of the study in force, in its order; a hypothesis that was removed since is in no table.
         hypotheses={name: tuple(hypotheses[name]) for name in study.hypotheses if name in hypotheses},
         arms={arm: tuple(arms[arm]) for arm in study.arms if arm in arms},
         verdict=tuple(verdict),
@@ -221,6 +223,7 @@ def with_reuse(study: Study, amended: Affected) -> Affected:
 def promise_in_force(entries: Sequence[Entry], lineage: Sequence[str]) -> PromiseEntry | None:
     """The entry of the promise in force, among the entries of its study; none where the ledger does not hold it. An
     amendment that affects nothing promises nothing new."""
+    # The newest promise that changed more than words: looks at other studies are compared with its place.
     promises = [entry for entry in entries if isinstance(entry, PromiseEntry) and entry.registration in lineage]
     new = [
         entry
@@ -244,6 +247,7 @@ def reached(study: Study, differences: Sequence[Difference]) -> dict[str, Reach]
 
 def keeps_runs(differences: Iterable[Difference]) -> bool:
     """Whether an amendment changes nothing that a run depends on: then the runs that were made stay its runs."""
+    # bool(rows): an amendment that does not say what it changed keeps nothing.
     rows = [effect_of(difference.field) for difference in differences]
     return bool(rows) and all(row is not None and row.keeps_runs for row in rows)
 
@@ -261,6 +265,7 @@ def chain_faults(entries: Iterable[Entry]) -> list[str]:
                 faults.append(
                     f"entry {amendment.index} keeps the runs of {amendment.runs_of[:8]}, which are not its runs"
                 )
+    # Second, the chain of promises itself: one first registration, each later one amending the one before.
     before: PromiseEntry | None = None
     for entry in (entry for entry in entries if isinstance(entry, PromiseEntry)):
         if before is None:
@@ -279,6 +284,7 @@ def chain_faults(entries: Iterable[Entry]) -> list[str]:
 
 def _reach(study: Study, difference: Difference, everything: Reach) -> Reach:
     field, (hypotheses, arms, _) = difference.field, everything
+    # One branch for each scope of the table; None is a field that the table does not have, and affects all.
     match scope_of(field):
         case "nothing":
             reach: Reach = (set(), set(), False)
@@ -324,6 +330,8 @@ def effect_of(field: str) -> AmendmentEffect | None:
     longest: tuple[int, AmendmentEffect] | None = None
     for row in AMENDMENT_EFFECTS:
         for pattern in row.fields:
+            # "hypotheses.H.role" and "hypotheses.H" have one stem: of rows with the same stem the first
+            # counts.
             stem = pattern.split(".H")[0].split(".ARM")[0].split(".F.")[0]
             if field == stem or field.startswith((f"{stem}.", f"{stem}[")):
                 longest = max(longest or (0, row), (len(stem), row), key=lambda match: match[0])
@@ -335,12 +343,14 @@ def _hypotheses_reached(study: Study, difference: Difference) -> set[str]:
     own = _named_in(field, "hypotheses", study.hypotheses)
     if study.analysis.correct == "none":
         return own
+    # Families are corrected apart from the rest of their role, so each is a group of its own.
     of = {name: hypothesis.family or hypothesis.role for name, hypothesis in study.hypotheses.items()}
     moved = [*_families(difference), *(of[name] for name in own if _reshapes(field, name, difference))]
     if _from_or_to_its_role(difference):
         if not own:
             return set(study.hypotheses)  # it was removed since, and nothing here says what its role was
         moved += [study.hypotheses[name].role for name in own]
+    # Under a gate all roles share one alpha: a change of one family moves every later step.
     if study.gate_steps and moved:
         return own | set(study.hypotheses)
     return own | {name for name, family in of.items() if family in moved}
@@ -372,6 +382,7 @@ def _families(difference: Difference) -> list[str]:
 
 def _arms_with_level(study: Study, difference: Difference) -> set[str]:
     """Arms with the level that was changed; all where factors or levels came, went or changed places."""
+    # Arms of a factorial are named LEVEL-LEVEL-...: the place of its factor says which part of a name a level is.
     levels = {f"{factor}.{level}": (at, level) for at, (factor, names_of_levels) in enumerate(study.factors.items())
               for level in names_of_levels}  # fmt: skip
     changed = [levels[name] for name in _named_in(difference.field, "factors", levels)]

@@ -35,6 +35,8 @@ def from_canonical(data: bytes) -> Any:
 
 def _number(text: str) -> int | float:
     value = int(text)
+    # An integer from 2^53 on can only be a float that RFC 8785 wrote without a fraction: see the head of this
+    # module.
     return value if abs(value) < 2**53 else float(text)
 
 

@@ -26,7 +26,9 @@ _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a dev
 
 def open_regular(path: Path) -> BinaryIO:
     """A regular file, open for reading. Anything else raises an `OSError` that says what it is, without waiting."""
+    # O_NONBLOCK: opening a FIFO would otherwise wait for a writer. The flags are not there on Windows.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    # Of the open file and not of the path, which may name another one by now.
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     if kind != stat.S_IFREG:
         os.close(descriptor)
@@ -63,6 +65,7 @@ def write_in_turn(files: Sequence[tuple[Path, bytes]]) -> None:
     """Replace files of one folder, each atomically and the later ones never without the earlier, and all durably."""
     written: list[tuple[Path, Path]] = []
     try:
+        # All are filled before the first is renamed: a full disk then leaves every old file in its place.
         for path, data in files:
             written.append((temporary := _temporary(path), path))
             _fill(temporary, data, durable=True)
@@ -79,6 +82,7 @@ def _write(path: Path, data: bytes, *, earlier: Path | None, durable: bool = Tru
     temporary = _temporary(path)
     try:
         _fill(temporary, data, durable=durable)
+        # Two renames: between them the file has only its earlier name, and a reader must look for both.
         if earlier is not None and path.exists():
             move(path, earlier)
         if durable:
@@ -119,11 +123,13 @@ def write_from(path: Path, position: int, data: bytes, *, durable: bool = True) 
 
     What is not written durably outlives this process all the same, though not a loss of power.
     """
+    # A file that is new needs its folder synced too, or the name is lost with power.
     new = not path.exists()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
         os.ftruncate(descriptor, position)
         os.lseek(descriptor, position, os.SEEK_SET)
+        # os.write may write less than it was handed, on a full disk above all.
         left = memoryview(data)
         while left:
             left = left[os.write(descriptor, left) :]
@@ -146,6 +152,7 @@ def create_whole(path: Path, data: bytes) -> bool:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         _fill(temporary, data, durable=True)
+        # A hard link fails where the name exists, on NFS too; O_EXCL has not always done so there.
         with suppress(FileExistsError):
             os.link(temporary, path)
         # Over a network the answer to a link that succeeded may be lost, and the repeated request then fails.
@@ -201,6 +208,7 @@ def open_locked(path: Path, *, wait: bool = True) -> IO[str]:
     Raises `BlockingIOError` where another process holds it and `wait` is false, `UnsupportedError` where there are no
     locks, and `OSError` where it cannot be created. Without locks nothing that was created for it is left.
     """
+    # Innermost first: what is created here, to be removed again where there are no locks.
     new = [*takewhile(lambda place: not place.exists(), (path, *path.parents))]
     posix_locks()  # before anything is created
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -232,6 +240,7 @@ def is_locked(path: Path) -> bool:
 
 def sync_folder(folder: Path) -> None:
     """Make the folder's own entries durable: a new name is not on disk before this. Windows opens no folder."""
+    # Windows.
     if not hasattr(os, "O_DIRECTORY"):
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -252,6 +261,7 @@ def make(kind: str) -> Path:
     """A new folder that only this user may enter. Call `remove` when done with it."""
     sweep()
     while True:
+        # mkdtemp gives the folder mode 0700: nobody else may look into a stranger's unpacked bundle.
         path = Path(tempfile.mkdtemp(prefix=f"ablate-{kind}-"))
         mark = path / MARK
         descriptor = os.open(mark, os.O_RDWR | os.O_CREAT, 0o600)
@@ -281,6 +291,7 @@ def remove(path: Path) -> None:
 def remove_all() -> None:
     """Remove every folder that this process made: at its end, and before an end that runs no handlers."""
     for path, (process, _) in list(_held.items()):
+        # A forked child has the list of its parent, whose folders are still in use.
         if process == os.getpid():
             remove(path)
 
@@ -307,8 +318,11 @@ def sweep() -> None:
 def _remove_if_left(mark: Path) -> None:
     if mark.parent in _held or not _mine(mark):
         return
+    # Through no link: the temporary folder is everybody's, and a mark could point anywhere.
     descriptor = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)
     try:
+        # A lock that can be had means that its process has ended; BlockingIOError is an OSError, which `sweep`
+        # passes over.
         flock(descriptor, wait=False)
         shutil.rmtree(mark.parent, ignore_errors=True)
     finally:

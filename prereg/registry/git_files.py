@@ -33,6 +33,7 @@ def lacks_union(root: Root) -> bool:
     attributes = root.studies / ".gitattributes"
     if not attributes.is_file() or not is_in_git(root):
         return False
+    # A user's own line may say anything of merges, `merge=ours` or `-merge` too: then it is the user's decision.
     rules = (line.split() for line in attributes.read_bytes().splitlines())
     return not any(
         rule

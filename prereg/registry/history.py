@@ -50,6 +50,7 @@ ABSENT = "(absent)"
 
 def differing_fields(old: Study, new: Study) -> list[Difference]:
     """The fields of a study that are not what was registered, both resolved whole."""
+    # As JSON, the form that is hashed: two values that are equal there are no change, whatever Python says.
     changes = differences(as_json(old), as_json(new), ())
     if not changes and list(old.factors) != list(new.factors):
         return [Difference(field="factors", registered=list(old.factors), now=list(new.factors))]
@@ -84,6 +85,7 @@ def in_words_of(registered: Study, study: Study) -> Study:
 
 def require_unchanged(registration: Registration, loaded: Loaded) -> None:
     """Raise `RegistrationError` when the study, or the code of one of its own checks, is not as registered any more."""
+    # Two refusals, each with its own list: fields of the study, then the code of its own checks.
     loaded = as_registered(registration, loaded)
     name = loaded.study.study
     refuse_change(loaded.path, name, registration, differing_fields(registration.study, loaded.study))
@@ -137,6 +139,8 @@ def differences(old: JsonValue, new: JsonValue, path: FieldPath) -> list[Differe
     ...     change.field, change.registered, change.now
     ('analysis.seeds', [1, 2], [1, 2, 3])
     """
+    # Only mappings, and lists of mappings of equal number, are entered: of [1, 2] and [2, 3] a difference by place
+    # says nothing.
     below: list[tuple[str | int, JsonValue, JsonValue]] | None = None
     if isinstance(old, dict) and isinstance(new, dict):
         below = [(key, old.get(key, ABSENT), new.get(key, ABSENT)) for key in dict.fromkeys([*old, *new])]
@@ -195,6 +199,8 @@ def past_registrations(root: Root, study: str, entries: Sequence[Entry]) -> tupl
     >>> [(past.entry.event, past.proven) for past in past_registrations(root, "own", Ledger(root.ledger).entries())]
     [('registered', True)]
     """
+    # From the lock in force backwards: undo the differences of each amendment, and check the hash of what comes
+    # out.
     promises = promises_of(entries, study)
     past: list[PastRegistration] = []
     promise, unknown = _lock(root, study, promises[-1]) if promises else (None, "")
@@ -252,6 +258,7 @@ def repeated(root: Root, study: Study) -> tuple[Repeated, ...]:
     """
     entries = Ledger(root.ledger).readable()
     repetitions = []
+    # Locks and not study files: only what is registered can have runs that somebody has seen.
     for path in sorted(root.studies.glob("*.lock.json")):
         name = path.name.removesuffix(".lock.json")
         mine = [entry for entry in entries if entry.study == name and entry.event in _KNOWN]
@@ -266,6 +273,8 @@ def repeated(root: Root, study: Study) -> tuple[Repeated, ...]:
         arms = {arm: theirs for arm, theirs in arms.items() if shared[arm]}
         seeds = tuple(seed for seed in study.seeds if any(seed in mine for mine in shared.values()))
         if arms:
+            # Of several entries that say as much, the newest: min takes the first of equals, and the order
+            # is reversed.
             newest = min(reversed(mine), key=lambda entry: _KNOWN.index(entry.event))
             theirs = {(arms[arm], seed) for arm in arms for seed in shared[arm]}
             sealed = any(isinstance(entry, SealEntry) and entry.cell in theirs for entry in mine)
@@ -279,6 +288,7 @@ def _alike(study: Study, other_study: Study) -> dict[str, str]:
         return {}
     if study.commits or other_study.commits:
         return {}  # a name may mean another commit there: what was sealed is compared by its files, once it is pinned
+    # Reversed: of two arms that are trained alike, the first one's name is kept.
     theirs = {_made_of(arm): name for name, arm in reversed(other_study.arms.items())}
     return {name: theirs[key] for name, arm in study.arms.items() if (key := _made_of(arm)) in theirs}
 
@@ -306,6 +316,7 @@ def _lock(root: Root, study: str, entry: PromiseEntry) -> tuple[dict[str, Any] |
 
 def _hash(promise: dict[str, Any]) -> str | None:
     try:
+        # Back to the form of a lock, sorted by path as `pins` are, or the hash would be another.
         files: dict[str, Any] = {
             kind: [{"path": path, "sha256": sha256} for path, sha256 in sorted(promise[kind].items())]
             for kind in ("scripts", "data_files")
@@ -319,6 +330,7 @@ def _hash(promise: dict[str, Any]) -> str | None:
 
 def _undone(promise: dict[str, Any], differences: Iterable[Difference]) -> dict[str, Any] | None:
     """Study and corpus as they were before the differences; none when one of them does not fit."""
+    # Undone on a copy: where a difference does not fit, the later promise must stay as it is.
     before = copy.deepcopy(promise)
     for difference in differences:
         field, old, new = difference.field, difference.registered, difference.now
@@ -341,6 +353,7 @@ def _undone(promise: dict[str, Any], differences: Iterable[Difference]) -> dict[
 def _put_back(parent: Any, key: str | int, old: JsonValue, new: JsonValue) -> bool:
     """Give a place its earlier value, if it holds the later one."""
     here = parent[key] if isinstance(key, int) or key in parent else ABSENT
+    # The place must hold what the entry says it was changed to; otherwise it is another place, or a forged entry.
     if canonical_bytes(here) != canonical_bytes(new):
         return False
     if old == ABSENT:
@@ -356,6 +369,7 @@ def _places(value: Any, field: str) -> Iterator[tuple[Any, str | int]]:
         for key in value:
             if field.startswith((f"{key}.", f"{key}[")):
                 yield from _places(value[key], field[len(key) :].removeprefix("."))
+        # The whole rest as one key, tried last: a deeper place is the likelier meaning of a dotted path.
         yield value, field
     elif isinstance(value, list):
         match = _INDEX.match(field)

@@ -85,6 +85,7 @@ class Ledger:
     def sound(self) -> Sound:
         """What can be believed of a ledger that may be damaged, for a reader; nothing is raised for damage."""
         reading = self._read()
+        # 1. The entries before the first damaged line, and a whole last one that lacks only its end of line.
         entries, torso = reading.entries, len(reading.tail)
         # A merge may have left a line twice: without faults, every entry is sound whatever the number of lines.
         n_sound = reading.faults[0][0] - 1 if reading.faults else len(entries)
@@ -94,6 +95,7 @@ class Ledger:
                 if unended is not None:
                     entries, torso = (*entries, unended), 0
                     n_sound += 1
+        # 2. The head of that part; of branches that no entry has joined, the head of each.
         head = entries[n_sound - 1].sha256 if n_sound else FIRST
         if reading.joins and reading.last is not None:
             head = "+".join((reading.last, *reading.joins))
@@ -167,11 +169,13 @@ class Ledger:
         """
         assert datetime.fromisoformat(entry.at).tzinfo is not None, entry.at
         self._refuse_slice()
+        # Under the lock from the reading on: two processes that read the same head would both append after it.
         with self.hold():
             self._lock.create()
             reading, unended = self._checked()
             position, previous, next_index, joins = reading.n_bytes, reading.last, reading.next_index, reading.joins
             repaired: dict[str, JsonValue] = {}
+            # What a crash left is repaired by the write that adds the entry: there is no moment between the two.
             if unended is not None:
                 position += len(reading.tail)
                 previous, next_index, joins = unended.sha256, unended.index + 1, ()
@@ -256,6 +260,7 @@ def sliced(entries: Sequence[Entry], study: str | None, also: Collection[str] = 
     lines = []
     for entry in entries:
         shown = study is None or entry.study == study or entry.sha256 in also
+        # Index, hashes and joins: enough to check the chain, and nothing of what the entry says.
         link = {name: getattr(entry, name) for name in Withheld.model_fields}
         part = entry if shown else Withheld.model_validate(link)
         lines.append(canonical_bytes(part.model_dump(mode="json")) + b"\n")
@@ -265,6 +270,7 @@ def sliced(entries: Sequence[Entry], study: str | None, also: Collection[str] = 
 def read_file(data: bytes, *, sliced: bool = False) -> Reading:
     """A whole file. The lines that this process last found sound are compared, and not verified again."""
     global _sound  # noqa: PLW0603 - several objects read one ledger
+    # `_sound` holds bytes and not a time stamp: what this process verified is recognised by being the same.
     lines, read_before = _sound  # at once: another thread may read another ledger
     if sliced or not data.startswith(lines):
         lines, read_before = b"", _NOTHING
@@ -277,6 +283,7 @@ def read_file(data: bytes, *, sliced: bool = False) -> Reading:
         sliced=sliced,
     )
     reading = replace(new, chain=read_before.chain + new.chain, n_bytes=len(lines) + new.n_bytes)
+    # A merged ledger fails as one chain; only then is it read as several branches, which takes longer.
     if reading.faults:
         reading = _read_merged(data, sliced=sliced) or reading
     if not sliced and not reading.faults:
@@ -307,6 +314,7 @@ def _read_merged(data: bytes, *, sliced: bool) -> Reading | None:
     n_unreadable = len(faults)
     in_order: list[Entry | Withheld] = []
     waiting: dict[str, list[tuple[int, Entry | Withheld]]] = defaultdict(list)
+    # 1. Place each entry after those that it names, in whatever order the lines are.
     descent, indices = Descent(), {FIRST: -1}
 
     def place(number: int, entry: Entry | Withheld) -> None:
@@ -329,6 +337,7 @@ def _read_merged(data: bytes, *, sliced: bool) -> Reading | None:
 
     for number, entry in numbered.values():
         place(number, entry)
+    # 2. What is still waited for is missing.
     for missing in [sha256 for sha256 in waiting if sha256 not in numbered]:
         # A line that cannot be read, and is a fault already, may be the one that is missed.
         if n_unreadable:
@@ -346,6 +355,7 @@ def _read_merged(data: bytes, *, sliced: bool) -> Reading | None:
         # One order on both sides of a merge, whatever the order of the lines, and that of time within a study.
         place_by_hash = places([entry for entry in shown if isinstance(entry, Entry)])
         shown.sort(key=lambda entry: place_by_hash[entry.sha256])
+    # 3. The ends of all branches: the next entry names the first as `previous` and the others as `joins`.
     ends = heads(in_order)
     return Reading(
         chain=tuple(shown),
@@ -362,8 +372,10 @@ def _read_merged(data: bytes, *, sliced: bool) -> Reading | None:
 def _misplaced(entry: Entry | Withheld, indices: dict[str, int], descent: Descent) -> str:
     """What is wrong with the place that an entry takes after those that it names; empty where nothing is."""
     named = (entry.previous, *entry.joins)
+    # On a merge the index goes on from the longest branch, so that it rises along every line of descent.
     if entry.index != 1 + max(indices[named_sha256] for named_sha256 in named):
         return f"holds the entry with index {entry.index}; entries are missing, or in another order"
+    # A join must name ends: an entry that another named one follows is no end, and naming it twice is no join.
     if entry.joins and (
         FIRST in named
         or any(a != b and descent.follows(a, b) for a in named for b in named)

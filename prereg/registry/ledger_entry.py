@@ -94,6 +94,7 @@ class Entry(FrozenModel):
     @property
     def stated(self) -> dict[str, JsonValue]:
         """What it says of its event, as the body of its line, without the repairs that its append added."""
+        # Without what an append repaired: that is of the file and not of the event.
         body: dict[str, JsonValue] = self.model_dump(mode="json", exclude_defaults=True)["body"]
         return {key: value for key, value in body.items() if key not in REPAIRS}
 
@@ -101,6 +102,7 @@ class Entry(FrozenModel):
     def _as_line(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """The object of its line. A field that was not given is left out, so that what was read is written again."""
         fields = dump(self)
+        # Only fields that were given: a default that a later version adds must not appear in an old line.
         body = {self.keys.get(name, name): value for name, value in fields.items()
                 if name not in HEADER and name in self.model_fields_set}  # fmt: skip
         return {name: fields[name] for name in HEADER if name in fields} | {"body": body}
@@ -528,6 +530,8 @@ def entry_of(line: Any) -> Entry:
     """The entry that the JSON object of a line is. Raises `ValueError`, of which pydantic's errors are some."""
     if not isinstance(line, dict) or line.keys() != {*HEADER, "body"} or not isinstance(line["body"], dict):
         raise ValueError(f"an entry has the fields {', '.join(HEADER)} and body")
+    # The body's keys are the names of fields, but for a few (`keys`): words that the header has, or Python cannot
+    # have.
     header, body = {name: line[name] for name in HEADER}, line["body"]
     kind = entry_kind(str(header["event"]), body)
     names = {key: name for name, key in kind.keys.items()}

@@ -42,6 +42,8 @@ class Descent:
 
     def add(self, entry: Entry | Withheld) -> None:
         """Take in an entry; those that it names come before it, or are not known."""
+        # A stretch is a run of entries without a fork. `behind` says for each other stretch how far back its
+        # entries are ancestors, so that `follows` compares two numbers and walks no graph.
         named = [self._places[sha256] for sha256 in (entry.previous, *entry.joins) if sha256 in self._places]
         if len(named) == 1 and self._ends[named[0].stretch] == entry.previous:
             place = _Place(named[0].stretch, named[0].at + 1, named[0].behind)
@@ -89,6 +91,7 @@ def heads(entries: Iterable[Entry | Withheld]) -> list[Entry | Withheld]:
     >>> [entry.sha256 for entry in heads([first, here, there, joined])]
     ['d']
     """
+    # By index, then hash: the order must be the same on every machine, whatever side of the merge its lines are.
     unfollowed = {entry.sha256: entry for entry in entries}
     for entry in tuple(unfollowed.values()):
         for sha256 in (entry.previous, *entry.joins):
@@ -103,6 +106,8 @@ def places(entries: Sequence[Entry]) -> dict[str, int]:
     """
     if not is_merged(entries):
         return {entry.sha256: at for at, entry in enumerate(entries)}
+    # Kahn's (1962) topological order with a heap: of entries whose ancestors are all placed, the earliest comes
+    # next.
     here = {entry.sha256: entry for entry in entries}
     following: dict[str, list[Entry]] = defaultdict(list)
     waits_for: Counter[str] = Counter()
@@ -111,6 +116,7 @@ def places(entries: Sequence[Entry]) -> dict[str, int]:
             if sha256 in here:
                 following[sha256].append(entry)
                 waits_for[entry.sha256] += 1
+    # By hash where times are equal, so that every machine has one order.
     free = [(_time(entry), entry.sha256) for entry in entries if not waits_for[entry.sha256]]
     heapq.heapify(free)
     place_by_hash: dict[str, int] = {}
@@ -141,6 +147,7 @@ def continued_twice(chain: Sequence[Entry | Withheld]) -> dict[str, str]:
     """
     if not is_merged(chain):
         return {}
+    # Over the whole chain, links too; then study by study.
     descent, of_study = Descent(chain), defaultdict[str, list[Entry]](list)
     for entry in chain:
         if isinstance(entry, Entry):

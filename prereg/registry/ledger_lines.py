@@ -77,9 +77,12 @@ def read_lines(
     n_bytes = data.rfind(b"\n") + 1
     chain: list[Entry | Withheld] = []
     faults: list[tuple[int, str]] = []
+    # Split at \n alone: splitlines would end a line at \r, too.
     for line in data[:n_bytes].split(b"\n")[:-1]:
         entry, fault = parsed(line, sliced=sliced)
         if entry is not None:
+            # The three links to the line before: position, hash, and after a merge the ends of the other
+            # branches.
             if entry.index != next_index:
                 fault = f"holds the entry with index {entry.index}; entries are missing, or in another order"
             elif previous is not None and entry.previous != previous:
@@ -89,6 +92,7 @@ def read_lines(
             chain.append(entry)
         if fault:
             faults.append((n_lines + 1, fault))
+        # After a line that cannot be read the next one's `previous` is not compared: one damage, one fault.
         previous, joins = (entry.sha256 if entry is not None else None), ()
         n_lines, next_index = n_lines + 1, next_index + 1
     tail = data[n_bytes:]
@@ -99,6 +103,7 @@ def entry_line(
     entry: K, *, index: int, previous: str, joins: tuple[str, ...], repaired: dict[str, JsonValue]
 ) -> tuple[K, bytes]:
     """The entry at its place in the chain, and its line without the end of line. `repaired` is what its append adds."""
+    # The hash is over all other fields in canonical form; the line is canonical too, so each entry has one form.
     content: dict[str, JsonValue] = {
         "format": 1,
         "index": index,
@@ -146,6 +151,7 @@ def parsed(line: bytes, *, sliced: bool) -> tuple[Entry | Withheld | None, str]:
         if isinstance(content, dict) and names == {*HEADER, "body"} and not _has_its_hash(line, content):
             return None, "its content does not match its hash: it was edited"
         is_link = sliced and names == Withheld.model_fields.keys()
+        # A link has no body; where a whole ledger has one in place of an entry, `entry_of` refuses it.
         return (Withheld.model_validate(content) if is_link else entry_of(content)), ""
     except ValueError as error:
         return None, f"is not an entry of a ledger: {_reason(error)}"

@@ -51,6 +51,7 @@ def looks_of(study: Study) -> tuple[Look, ...]:
     >>> [look.words for look in looks_of(sequential)]
     ['look 1 of 2, at 2 seeds', 'look 2 of 2, at 3 seeds']
     """
+    # Three ways to stop: a fixed number, planned looks, or after every seed from the third on.
     if study.stopping == "fixed":
         return ()
     if isinstance(study.stopping, Looks):
@@ -63,6 +64,7 @@ def looks_of(study: Study) -> tuple[Look, ...]:
 
 def require_registered_look(study: Study, look: Look | None) -> None:
     """Refuse a sequential study judged by a fixed rule, and the reverse: the error rate would not be the promised."""
+    # Both mistakes break the error rate: no look where there are some, and a look that is none of them.
     looks = looks_of(study)
     if looks and look is None:
         raise EvidenceError(
@@ -94,6 +96,7 @@ def taken_looks(entries: Iterable[Entry], lineage: Collection[str]) -> tuple[Loo
 
 def next_look(study: Study, taken: Sequence[LookedEntry]) -> Look | None:
     """The first look after the last one taken; none after the one that ended the study."""
+    # A look that ended the study is the last word; seeds that were added later open no further one.
     if any(entry.final for entry in taken):
         return None
     done = max((entry.look for entry in taken), default=0)
@@ -107,12 +110,15 @@ def due_look(registration: Registration, entries: Iterable[Entry], begun: Contai
     again while no run of a later seed exists.
     """
     study = registration.study
+    # 1. No look was taken: the first is due.
     looks, taken = looks_of(study), taken_looks(entries, registration.lineage)
     if not looks or not taken:
         return looks[0] if looks else None
+    # 2. One ended the study: it stays.
     ended = next((entry for entry in taken if entry.final), None)
     if ended is not None:
         return _numbered(looks, ended.look)
+    # 3. Otherwise the next one, as soon as a run of a later seed exists; until then the last is shown again.
     last = _numbered(looks, max(entry.look for entry in taken))
     due = next_look(study, taken)
     return last if due is None or not any(seed in begun for seed in study.seeds[last.n_seeds :]) else due
@@ -141,6 +147,7 @@ def decisions_before(entries: Iterable[Entry], lineage: Collection[str], head: s
 
 def is_unfinished(registration: Registration, entries: Iterable[Entry]) -> bool:
     """Whether planned runs of a registration are not sealed and the ledger has no decision on it."""
+    # Runs and decisions of registrations that share their runs with this one count too.
     mine = [entry for entry in entries if entry.registration in registration.lineage]
     sealed = newest_seals(mine, registration.runs_sha256)
     decided = any(entry.event == "decided" for entry in mine)

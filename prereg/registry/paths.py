@@ -61,6 +61,7 @@ class Root:
                     fix=f"mkdir -p {given / 'studies'}",
                 )
             return cls(resolved(given))
+        # Links are followed first: the file's own repository counts, and not that of the link.
         for folder in resolved(study_file).parents:
             if (folder / "studies").is_dir():
                 return cls(folder)
@@ -114,6 +115,7 @@ class Root:
 
     def seal(self, name: str, lock_sha256: str, suffix: str, number: int = 1) -> Path:
         """A seal of one lock, named by its bytes: an amendment keeps the seals of the lock it replaces."""
+        # The second signer's seal is NAME.HASH8.2.sig; the first has no number.
         again = "" if number == 1 else f".{number}"
         return self.studies / f"{name}.{lock_sha256[:8]}{again}{suffix}"
 

@@ -144,7 +144,10 @@ def plan(registration: Registration) -> tuple[RunSpec | CommandSpec, ...]:
     """
     study = registration.study
     make = _built_in if study.trainer == "gpt" else _command
+    # Until a pilot's choice is on record, the settings of the tuned arms are not known, and there is nothing to
+    # plan.
     arms = study.trained if study.settings_known else study.pilots
+    # One model of each arm is validated, and copied for its seeds.
     runs = {variant: make(registration, variant, study.seeds[0]) for variant in arms}
     return tuple(runs[variant].model_copy(update={"seed": seed}) for variant, seed in study.cells if variant in arms)
 
@@ -152,6 +155,7 @@ def plan(registration: Registration) -> tuple[RunSpec | CommandSpec, ...]:
 def recipe_sha256(spec: RunSpec | CommandSpec) -> str:
     """Hash over what the values of a run follow from: its configuration, code, data and seed, whatever study and arm it
     belongs to and whatever is measured of it. Of the built-in trainer, its version is not in it."""
+    # Neither study nor arm nor metrics: the same run under another name must have the same recipe.
     made_of: dict[str, JsonValue] = {"seed": spec.seed}
     if isinstance(spec, RunSpec):
         made_of["config"] = spec.config.model_dump(mode="json")
@@ -175,9 +179,11 @@ def recipes_of(registration: Registration) -> dict[Cell, str]:
 def sealed_elsewhere(entries: Iterable[Entry], registration: Registration) -> dict[str, list[tuple[Cell, SealEntry]]]:
     """Other study -> seals of runs that are made of the same as planned runs of this one, in the ledger's order."""
     seals = [entry for entry in entries if isinstance(entry, SealEntry) and entry.study != registration.study.study]
+    # Reversed, so that of planned runs with one recipe the first is named.
     cells = {recipe: cell for cell, recipe in reversed(recipes_of(registration).items())} if seals else {}
     seals_by_study: dict[str, list[tuple[Cell, SealEntry]]] = {}
     for entry in seals:
+        # An older seal may lack a recipe; no recipe is the empty text.
         cell = cells.get(entry.recipe_sha256 or "")
         if cell is not None:
             seals_by_study.setdefault(entry.study, []).append((cell, entry))
@@ -229,6 +235,7 @@ def _command(registration: Registration, variant: str, seed: int) -> CommandSpec
         data_files=registration.data_files,
         working_directory=study.working_directory,
         metrics=study.metrics,
+        # Names and steps alone. A trainer that knew the claims could stop, or report, by what they say.
         claimed=tuple(needed := needed_metrics(study)),
         needed=needed,
         needs_curve=bool(study.rule.arms_read),
@@ -238,6 +245,7 @@ def _command(registration: Registration, variant: str, seed: int) -> CommandSpec
 
 def needed_metrics(study: Study) -> dict[str, tuple[int, ...]]:
     """Metric -> steps at which some claim reads it, next to the last."""
+    # A pilot chooses by a metric's last value, whether or not a claim reads it.
     steps_by_metric: dict[str, set[int]] = {} if study.tune is None else {study.tune.choose_by: set()}
     for name, claim in study.claims.items():
         read = study.hypotheses[name].read
@@ -273,6 +281,7 @@ def sealed_places(root: Root, entries: Sequence[Entry]) -> dict[str, dict[Path, 
 
 def places_of(root: Root, entries: Sequence[Entry], registration: str) -> dict[Path, SealEntry]:
     """The folder of every sealed run that counts for a registration, and its newest seal: those that it shares too."""
+    # By the study of this registration: its base may be an earlier registration, in whose folder the runs are.
     mine = [entry for entry in entries if entry.registration == registration]
     of_study = [entry for entry in entries if mine and entry.study == mine[0].study]
     return sealed_places(root, entries).get(bases_of(of_study).get(registration, registration), {})

@@ -88,6 +88,7 @@ def register_study(
     code = code_of(pin_checks(loaded.study, loaded.path.parent))
     with ledger.hold():
         registered = load_registration(root, name)
+        # Registering twice is no error: a script may call it before every run. What has changed is one.
         if registered is not None:
             require_unchanged(registered, loaded)
             refuse_change(loaded.path, name, registered, differing_pins(registered, pins))
@@ -101,6 +102,7 @@ def register_study(
         registration = _write_pending(root, name, lock)
         try:
             refuse_sealed_elsewhere(ledger.entries(), registration, loaded)
+        # The ledger has no entry yet, so the lock that waits for it must go too.
         except RegistrationError:
             pending_lock(root, name).unlink()
             raise
@@ -211,6 +213,7 @@ def _lock(
         "tasks": as_json(pins.tasks),
         "own_checks": code,
     }
+    # Left out where there are none: a promise without commits keeps the hash that it had before there were any.
     if pins.commits:
         promise["commits"] = {name: as_json(pin) for name, pin in pins.commits.items()}
     document = {
@@ -223,6 +226,8 @@ def _lock(
         "design": design,
         "previous": previous,
         "reason": reason,
+        # Outside `promise`, and so outside its hash: when, by which tool and why do not change what was
+        # promised.
         "override": as_json(override),
     }
     if pins.code_changes:
@@ -266,6 +271,7 @@ def _promise(root: Root, registration: Registration, *, at: str, file: str) -> d
 
 def _in_force(root: Root, registration: Registration, ledger: Ledger) -> Registration:
     """Move the lock to its place, now that the ledger has its entry; the registration and those that share its runs."""
+    # The move is last: a lock in its place without an entry would look like one of another branch.
     name = registration.study.study
     move(pending_lock(root, name), root.lock(name))
     of_study = (entry for entry in ledger.readable() if entry.study == name)
@@ -274,6 +280,7 @@ def _in_force(root: Root, registration: Registration, ledger: Ledger) -> Registr
 
 def changes_since(registered: Registration, loaded: Loaded, pins: Pins) -> tuple[Difference, ...]:
     """What an amendment would change: fields, pinned bytes, own code. Raises `RegistrationError` where nothing does."""
+    # Three kinds of change: fields of the study, pinned bytes, the code of own checks and metrics.
     own = pin_checks(loaded.study, loaded.path.parent)
     fields = differing_fields(registered.study, loaded.study)
     pinned = (
@@ -317,6 +324,7 @@ def complete(root: Root, name: str) -> None:
 
 def refuse_sealed_elsewhere(entries: Iterable[Entry], registration: Registration, loaded: Loaded) -> None:
     """Refuse runs that another study of the ledger has sealed already, unless the study's file declares it."""
+    # By what runs are made of and not by names: a copy of a study under another name has the same recipes.
     for other_study, seals in sealed_elsewhere(entries, registration).items():
         if other_study in registration.study.reuses:
             continue
@@ -352,8 +360,10 @@ def evidence_by_now(
     Runs that failed are no evidence as long as no two arms left a value of a claimed metric: no contrast could be seen.
     A start that no failure of its run answers counts as evidence.
     """
+    # The states from least to most: whatever is stated, the ledger can only raise it.
     order: tuple[EvidenceState, ...] = ("none", "runs started", "outcomes read")
     shown, failed_runs = order.index(stated), 0
+    # Starts less failures of each run; what is left above 0 is at work, or was killed without a word.
     open_starts: Counter[Cell] = Counter()
     arms_with_values: set[str] = set()
     for entry in entries:

@@ -192,6 +192,7 @@ class Registration(Pins):
 
     def tokenizer_of(self, arm: str) -> str | None:
         """sha256 of the tokenizer that was registered for an arm, where one was."""
+        # A pilot's run reads with the tokenizer of the arm that it tunes.
         pilot = self.study.pilots.get(arm)
         return None if self.data is None else self.data.tokenizers[arm if pilot is None else pilot.of]
 
@@ -203,6 +204,7 @@ def reading_sha256(pins: Iterable[tuple[str, str]]) -> str:
     'ab12'
     """
     named = dict(pins)
+    # Of one corpus its own hash: a run keeps its identity when a second corpus becomes possible.
     return next(iter(named.values())) if len(named) == 1 else sha256_of({"mixture": named})
 
 
@@ -213,10 +215,12 @@ def promise_sha256(promise: Mapping[str, Any]) -> str:
     something is that of the factors, which names the arms: it is hashed with them.
     """
     pinned = ("corpus", "scripts", "data_files", "data", "tasks", "own_checks")
+    # Only what was promised; registered_at, tool, design and reason are in the lock and not in the hash.
     parts = {"study": promise["study"], "factor_order": list(promise["study"]["factors"])}
     # A promise without commits has the hash that it had before there were any.
     if promise.get("commits"):
         parts["commits"] = {name: promised(pin) for name, pin in promise["commits"].items()}
+    # `or None`: an empty list, an empty mapping and a missing key mean the same, and hash alike.
     return sha256_of(parts | {name: promise.get(name) or None for name in pinned})
 
 
@@ -232,6 +236,7 @@ def load_registration(root: Root, name: str) -> Registration | None:
     >>> registration.study.seeds, registration.lineage == (registration.sha256,)
     ((1, 2, 3), True)
     """
+    # 1. The newest promise of the ledger; without one, a lock that lies there is refused.
     entries = Ledger(root.ledger).readable()
     entry = newest_promise(entries, name)
     if entry is None:
@@ -247,6 +252,7 @@ def load_registration(root: Root, name: str) -> Registration | None:
             fix=f"restore {lock.name} from version control",
             where=Where(file=lock),
         )
+    # 2. The lock that this entry names by its bytes, and agrees with in every field that both have.
     registration = read_lock(path)
     faults = disagreements(registration, entry)
     if faults:
@@ -257,6 +263,7 @@ def load_registration(root: Root, name: str) -> Registration | None:
             where=Where(file=path),
         )
     of_study = [entry for entry in entries if entry.study == name]
+    # 3. What later entries add, none of which changes the lock: shared runs, new words, a pilot's choice.
     shared = lineage_of(of_study, registration.sha256)
     rewordings = [
         entry for entry in of_study if isinstance(entry, RewordedEntry) and entry.registration == registration.sha256
@@ -300,6 +307,7 @@ def read_lock(path: Path) -> Registration:
         ) from None
     try:
         document = json.loads(data)
+        # Before anything is read in it: another format may give the same keys another meaning.
         if document["format"] != 1:
             raise ValueError(f"it has format {document['format']}, and this version reads format 1")
         promised_sha256 = promise_sha256(document)
@@ -370,6 +378,7 @@ def bases_of(entries: Iterable[Entry]) -> dict[str, str]:
     anew, under the amended registration itself. So no change of words, beliefs, claims or rule gives runs another
     chance.
     """
+    # In the order of the ledger: an amendment can only keep runs of a registration before it.
     bases: dict[str, str] = {}
     for entry in entries:
         if isinstance(entry, PromiseEntry):

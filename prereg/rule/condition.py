@@ -193,6 +193,7 @@ class _Reader:
     def read(self, tree: Tree[Token], depth: int) -> Condition:
         if depth > DEEPEST:
             raise self.mistake(tree.meta, f"'not' and '(' nested more than {DEEPEST} deep", "a simpler condition")
+        # Only `not` and parentheses count: a flat list of a hundred `and` is no deep condition.
         deeper = depth + (tree.data in ("negation", "group"))
         if tree.data in ("question", "family"):
             return self.question(*tree.children)  # type: ignore[arg-type]
@@ -210,6 +211,7 @@ class _Reader:
         """`STATE(NAME)`; of a family the plain conjunction, or disjunction, over its hypotheses."""
         *quantifier, state, name = words
         question = Question(cast("State", str(state)), str(name), (name.start_pos or 0) + 1)
+        # stable() asks about arms, and an arm may have the name of a family.
         family = self.groups.get(question.name) if question.state != "stable" else None
         if not quantifier and family is None:
             return question
@@ -222,6 +224,8 @@ class _Reader:
             families = listed(self.groups) or "none: no hypothesis of this study is `per: task`"
             fix = nearest(question.name, tuple(self.groups)) or text
             raise self.mistake(name, f"'{name}' is no family", f"a family of hypotheses ({families})", fix)
+        # Written out over the members, so that nothing after the parser knows families; `over` keeps how it was
+        # written.
         each = tuple(replace(question, name=member) for member in family)
         return All(each, question) if quantifier[0] == "all" else AnyOf(each, question)
 
@@ -248,6 +252,7 @@ def contradictions(hypotheses: Mapping[str, Hypothesis], claims: Mapping[str, Cl
     b` and `b lowers M than a` not both are supported, and no line of the rule need cover that case.
     """
     pairs = []
+    # Each pair once. On another scale or at another step the two read other differences, and nothing excludes them.
     for left, right in combinations(hypotheses, 2):
         turned = _turned(claims[left], claims[right])
         readings = {(hypotheses[name].scale, hypotheses[name].read) for name in (left, right)}
@@ -276,6 +281,8 @@ def _turned(claim: Claim, converse: Claim) -> int | None:
     """
     if claim.metric != converse.metric or set(claim.named) != set(converse.named):
         return None
+    # The effect is a weighted sum of arm means: the claims read the same differences where weights are
+    # proportional.
     left, right = claim.weights, converse.weights
     if not left or set(left) != set(right):
         return None

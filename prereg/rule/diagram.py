@@ -66,6 +66,8 @@ class Diagrams:
         def below(node: int) -> bool:
             if node not in answers:
                 level, children = self._nodes[node]
+                # Only along values that are allowed; each node is answered once, so the time is that of
+                # the diagram's size.
                 values = within.get(level, range(self.arities[level]))
                 answers[node] = any(below(children[value]) for value in values)
             return answers[node]

@@ -105,6 +105,7 @@ def impossible_after(study: Study, arm: str) -> tuple[str, ...] | None:
 
 def _endings(study: Study, name: str, arm: str, *, too_few: bool) -> set[frozenset[Outcome]]:
     """For every outcome that can be found: the outcomes to reckon with once a run of the arm has diverged."""
+    # An end that the claim cannot have (refuted, where nothing refutes) need not be reckoned with.
     ends = [end for end in pushed(study, name, arm) if end == "supported" or refutable(study, name)]
     # With too few pairs left a claim is not tested at all.
     possible = ("inconclusive",) if too_few and pushed(study, name, arm) else OUTCOMES
@@ -115,6 +116,7 @@ def cost_of_divergence(study: Study) -> dict[tuple[str, ...] | None, list[str]]:
     """Arms by what one diverged run of each costs: the verdicts of `impossible_after`. Arms that cost none are left
     out, and so is every arm where no pair is ever left out."""
     arms_by_cost: dict[tuple[str, ...] | None, list[str]] = {}
+    # Ranked or scored at a ceiling, a diverged run stays in its pair, and costs nothing beforehand.
     for arm in study.arms if study.on_divergence == "exclude_pair" else ():
         verdicts = impossible_after(study, arm)
         if verdicts != ():

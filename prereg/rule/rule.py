@@ -196,6 +196,7 @@ class Rule:
         self, outcomes: Mapping[str, Collection[Outcome]], stable: Mapping[str, Collection[bool]]
     ) -> tuple[str, ...]:
         """Every verdict that the rule can give when hypotheses and variants end as one of what is listed for each."""
+        # By the proof's diagrams: exact, however many cases the possible outcomes have.
         lines = self._proof.reached(outcomes, stable)
         return tuple(dict.fromkeys(self.lines[line - 1].verdict for line in lines))
 
@@ -286,6 +287,7 @@ class _Proof:
 
     def rows(self) -> list[RuleRow]:
         """The decision table."""
+        # Of the cases that can come about: what exclude each other are no case and in no count.
         total = self.diagrams.count(self.possible)
         return [
             RuleRow(
@@ -303,6 +305,7 @@ class _Proof:
         self, possible: Mapping[str, Collection[Outcome]], stable: Mapping[str, Collection[bool]] | None = None
     ) -> tuple[int, ...]:
         """Numbers of the lines that settle a case within the possible outcomes, and answers of `stable`."""
+        # Variable of the diagram -> its allowed values; a name that is not given may have any.
         within: dict[int, set[int]] = {}
         for (of_variant, name), position in self.order.items():
             if of_variant and name in (stable or {}):
@@ -318,6 +321,8 @@ class _Proof:
         cases = self.satisfied[index]
         if cases == FALSE:
             return ""
+        # Named only where the condition can hold by itself: then it is the contradiction that makes it
+        # impossible.
         pairs = [
             f"{_question(pair.first)} and {_question(pair.second)}"
             for pair in self.excluded

@@ -66,9 +66,11 @@ def examine_seals(root: Root, name: str, entries: Iterable[Entry], trust: Trust)
     """One check a seal of a study, in the order of the ledger."""
     known = tuple(entry for entry in entries if entry.study == name)
     locks = [entry.lock_sha256 for entry in promises_of(known, name)]
+    # 1. When the first run or look was on record, for `after_runs`.
     begun = min((entry.index for entry in known if entry.event in _RUNS), default=None)
     found = []
     state: State
+    # 2. Each seal: readable, of a lock of this study, and then what its mechanism says.
     for entry in newest_attestations(known, name):
         superseded = bool(locks) and entry.lock_sha256 != locks[-1]
         if entry.kind not in KINDS:
@@ -95,6 +97,7 @@ def examine_seals(root: Root, name: str, entries: Iterable[Entry], trust: Trust)
 
 def unnamed_seals(root: Root, name: str, entries: Iterable[Entry]) -> tuple[str, ...]:
     """Files that look like seals of a study and that no entry names: a crash left them, or the ledger was cut."""
+    # By name and not by content: a seal without an entry proves the same, but nobody knows since when.
     named = {entry.file for entry in entries if isinstance(entry, AttestedEntry) and entry.study == name}
     suffixes = "|".join(re.escape(kind.suffix) for kind in KINDS.values() if kind.suffix)
     looks_like = re.compile(rf"{re.escape(name)}\.[0-9a-f]{{8}}(\.\d+)?({suffixes})")

@@ -94,6 +94,7 @@ def _examined(root: Root, name: str, commit: str, lock_sha256: str) -> SealResul
         if _output(root.path, "rev-parse", "--is-shallow-repository").strip() == b"true":
             return SealResult(state="unchecked", says=f"commit {short} is not in this shallow clone")
         return SealResult(state="broken", says=f"names commit {short}, which is not in the repository")
+    # The commit itself, then those after it on its line of descent that touched the lock.
     for later in (commit, *_touching(root, name, "--ancestry-path", "--all", f"^{commit}")):
         held = _blob(root, name, later)
         if held is not None and sha256_bytes(held) == lock_sha256:
@@ -137,6 +138,7 @@ class LedgerHistory:
 
     def faults(self, root: Root, study: str) -> list[str]:
         """What was taken back of a study, looks at outcomes first, and what brings it back; a sentence each."""
+        # Looks and decisions first: to take back those is what would pay.
         gone = [one for one in self.taken_back if one.entry.study == study]
         if not gone:
             return []
@@ -151,6 +153,7 @@ def ledger_history(root: Root) -> LedgerHistory:
     if not is_in_git(root):
         return LedgerHistory(not_compared="the study lies in no git repository")
     try:
+        # 1. Every line that history added, up to HEAD.
         head = _git(root.path, "rev-parse", "--is-shallow-repository", "--verify", "--quiet", "HEAD^{commit}")
         shallow, _, commit = head.output.decode().strip().partition("\n")
         if not head.is_yes or _HASH.fullmatch(commit) is None:
@@ -159,6 +162,7 @@ def ledger_history(root: Root) -> LedgerHistory:
     except SealError as error:
         return LedgerHistory(not_compared=error.found)
     try:
+        # 2. Less the lines that are here; a ledger that cannot be read has none.
         here = set(read_regular(root.ledger, LARGEST_BYTES).splitlines())
     except OSError:
         here = set()
@@ -197,6 +201,7 @@ def _touching(root: Root, name: str, *words: str) -> list[str]:
 
 def _blob(root: Root, name: str, commit: str) -> bytes | None:
     """What a commit holds in place of a lock."""
+    # `./` makes the path one from this folder, wherever in the repository the root lies.
     done = _git(root.path, "cat-file", "blob", f"{commit}:./studies/{root.lock(name).name}")
     return done.output if done.is_yes else None
 

@@ -46,6 +46,7 @@ class Signature:
 
 def sign(message: bytes, key: Path) -> Signature:
     """Sign bytes with a private key, or with the agent's key of a `.pub` file. Raises `SealError`."""
+    # What ssh-keygen would say of these two is no help; its other refusals are told apart below.
     if not key.is_file():
         raise SealError(
             "there is no such key",
@@ -63,6 +64,7 @@ def sign(message: bytes, key: Path) -> Signature:
     done = _keygen("sign", "-n", NAMESPACE, "-f", str(key.absolute()), message=message)
     if not done.is_yes or not done.output.startswith(b"-----BEGIN SSH SIGNATURE-----"):
         raise _refused(key, _said(done))
+    # Checked as a stranger would check it, before the signature is handed out.
     fingerprint = _fingerprint(message, done.output)
     if fingerprint is None:
         raise SealError(
@@ -88,6 +90,7 @@ def examine_signature(message: bytes, signature: Path, signers: Path | None, *, 
     then = f"verify-time={datetime.fromisoformat(at).astimezone(UTC):%Y%m%d%H%M%S}Z"
     named = _keygen("find-principals", "-s", str(signature.absolute()), "-f", str(signers.absolute()), "-O", then)
     principals = named.output.decode("utf-8", "replace").splitlines() if named.is_yes else []
+    # A key may be listed under several names: the first that verifies is shown.
     for principal in principals:
         words = ("-n", NAMESPACE, "-f", str(signers.absolute()), "-I", principal, "-s", str(signature.absolute()))
         verified = _keygen("verify", *words, "-O", then, message=message)
@@ -115,6 +118,7 @@ def _keygen(action: str, *words: str, message: bytes = b"") -> Answer:
 
 def _refused(key: Path, said: str) -> SealError:
     where = Where(file=key)
+    # By the words of OpenSSH, which LC_ALL=C keeps in English (`prereg.program`).
     if "passphrase" in said:
         return SealError(
             "the key is protected by a passphrase, and this verb does not ask for it",

@@ -49,6 +49,8 @@ def newest_attestations(entries: Iterable[Entry], study: str) -> tuple[AttestedE
     newest: dict[tuple[str | None, ...], AttestedEntry] = {}
     for entry in entries:
         if isinstance(entry, AttestedEntry) and entry.study == study:
+            # A seal that was made again for the same lock replaces the earlier one; of commits only the
+            # newest counts.
             key = (entry.kind, entry.lock_sha256, entry.file)
             newest.pop(key, None)  # a key that is set again keeps its old place
             newest[key] = entry

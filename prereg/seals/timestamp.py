@@ -55,6 +55,7 @@ def read(data: bytes) -> Stamp:
             required="the reply of a time-stamping authority that has granted the request",
             fix="openssl ts -reply -in FILE -text   (says what it is)",
         )
+    # By a table of months: strptime's %b would be of the user's language.
     month, day, clock, year = (word.decode() for word in time.groups())
     at = datetime.fromisoformat(f"{year}-{_MONTHS.index(month) + 1:02}-{int(day):02}T{clock}+00:00")
     stamped = _HASH.search(text.output)
@@ -70,6 +71,7 @@ def examine_timestamp(data: bytes, lock_sha256: str, roots: Path | None) -> Seal
         return SealResult(state="unchecked", says=error.found)
     except SealError:
         return SealResult(state="broken", says="is not a timestamp")
+    # Before any certificate: a timestamp of other bytes says nothing of this lock, whoever signed it.
     if stamp.sha256 != lock_sha256:
         return SealResult(state="broken", says="is a timestamp of other bytes")
     says = f"timestamped at {stamp.time.isoformat()}"

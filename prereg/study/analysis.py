@@ -105,6 +105,7 @@ def in_words(study: Study) -> str:
     """The gate in a sentence's part; nothing without one."""
     if not study.gate_steps:
         return ""
+    # A step of one hypothesis needs no correction within itself.
     steps = [" and ".join(step) + " (by Holm)" * (len(step) > 1) for step in study.gate_steps]
     return f"in this order, each step at the full alpha and only if all before it passed: {', then '.join(steps)}"
 
@@ -112,6 +113,8 @@ def in_words(study: Study) -> str:
 def members(study: Study, step: str | tuple[str, ...]) -> Iterator[str]:
     """The hypotheses of one step as the gate writes it, by their names or by their role."""
     for entry in (step,) if isinstance(step, str) else step:
+        # A hypothesis may not have the name of a role (`validate`), so the order of the two tests means
+        # nothing.
         if entry in study.hypotheses:
             yield entry
         else:

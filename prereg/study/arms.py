@@ -156,6 +156,7 @@ def configured(
                 "trainer: command",
             )
         return apply_overrides(base, overrides, paths), None
+    # `commit` says where the code comes from and is in no configuration: two arms may differ by it alone.
     values = {key: value for key, value in overrides.items() if key != COMMIT}
     config = apply_overrides({key: value for key, value in base.items() if key != COMMIT}, values, paths)
     commit = overrides.get(COMMIT, base.get(COMMIT))

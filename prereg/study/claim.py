@@ -151,6 +151,8 @@ class Claim:
     @property
     def weights(self) -> dict[str, float]:
         """Left minus right, arms with weight zero dropped."""
+        # An arm on both sides may cancel out: then it has no weight, and its runs are compared all the same
+        # (`named`).
         total = dict(self.left)
         for arm, weight in self.right.items():
             total[arm] = total.get(arm, 0.0) - weight
@@ -280,6 +282,7 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
     if trend is not None or constant is not None:
         right = _Side({})  # a slope and a constant are compared with no arm, not with the baseline
 
+    # Inside the tool a margin or a constant makes another verb, so that each row of `KINDS` has one pair of nulls.
     suffix = "_by" if by is not None else "" if constant is None else f"_{BEYOND[plain]}"
     claim = Claim(
         verb=cast("Verb", f"{plain}{suffix}"),
@@ -293,6 +296,7 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
         percent=percent,
         trend=trend,
     )
+    # Sentences that the grammar takes and that are no contrast: the parser knows no sums.
     for refusal in _NO_CONTRAST:
         if refusal.holds(claim):
             fault, fix = (part.format(text=text, baseline=baseline) for part in (refusal.found, refusal.fix))
@@ -332,6 +336,7 @@ _NO_CONTRAST = (
         "name another arm than '{baseline}', or add 'than ARM'",
     ),
     _Refusal(
+        # Sums of decimal fractions such as 0.1 + 0.2 miss a whole number by rounding.
         lambda claim: claim.is_paired and not abs(sum(claim.weights.values())) <= _ROUNDING,
         "the weights of claim '{text}' do not sum to zero",
         "a contrast: as many arms on the left as on the right",
@@ -373,6 +378,7 @@ def _side(tree: Any) -> tuple[_Side, Trend | None]:
 
 
 def _mean(arms: list[str]) -> _Side:
+    # mean(a, a, b) would be a weighted mean that nobody wrote as one.
     twice = next((arm for arm in arms if arms.count(arm) > 1), None)
     if twice is not None:
         raise ClaimError(
@@ -405,6 +411,7 @@ def with_groups(claim: Claim, groups: Mapping[str, tuple[str, ...]]) -> Claim:
     def arms(weights: Mapping[str, float]) -> dict[str, float]:
         by_arm: dict[str, float] = {}
         for name, weight in weights.items():
+            # A group's weight is shared by its arms; an arm that comes by itself, too, adds both.
             members = groups.get(name, (name,))
             for arm in members:
                 by_arm[arm] = by_arm.get(arm, 0.0) + weight / len(members)
@@ -438,6 +445,7 @@ def log_margin(percent: float, *, falls: bool) -> float:
     >>> round(log_margin(20.0, falls=True), 4), round(log_margin(25.0, falls=False), 4)
     (0.2231, 0.2231)
     """
+    # log1p keeps its digits for a margin of a fraction of a percent.
     return -log1p(-percent / 100.0) if falls else log1p(percent / 100.0)
 
 
@@ -500,6 +508,7 @@ def _values(trend: Trend, factors: Mapping[str, Levels]) -> dict[str, float]:
     place: FieldPath = ("factors", trend.factor)
     levels, values = factors[trend.factor], dict[str, float]()
     for level, overrides in levels.items():
+        # A level of a trend sets one field to one number: with two fields the slope would be over neither.
         value = next(iter(overrides.values()), None)
         # To Python, True is a number.
         if len(overrides) != 1 or isinstance(value, bool) or not isinstance(value, int | float):

@@ -97,6 +97,7 @@ class MetricsFile(FrozenModel):
     @classmethod
     def _a_column_each(cls, columns: dict[str, str], info: ValidationInfo) -> dict[str, str]:
         step = info.data.get("step", "step")
+        # A column that is both a metric and the step would be read as both.
         if step in columns.values() or "" in (step, *columns.values()):
             required = "the name of a column for each metric, and another one for the step"
             raise ValueError(f"columns {columns}, step '{step}'", required, "columns: {val/loss: valid_loss}")
@@ -148,6 +149,7 @@ def filled(words: tuple[str, ...], own: Mapping[str, str], config: Mapping[str, 
     values = {**texts_of(config), **own}
 
     def put(brace: re.Match[str]) -> str:
+        # `{{` and `}}` match without a group, and leave one brace.
         return brace[0][0] if brace[1] is None else values[brace[1]]
 
     def word_of(word: str) -> str | None:
@@ -230,6 +232,7 @@ def check_command_words(study: Study) -> None:
             "the words of the command, without a shell",
             'command: ["{python}", train.py, "--seed={seed}"]',
         )
+    # Each arm's values once: a study of many arms has many words to check against them.
     values_by_arm = {arm: values_of(study, arm) for arm in study.arms}
     for at, word in enumerate(study.command):
         _check_word(study, values_by_arm, at, word)
@@ -250,6 +253,7 @@ def pin_scripts(root: Root, study: Study) -> tuple[ScriptPin, ...]:
     # A file under `data:` is pinned there, also where the command names it: a change of it is no change of the code.
     data = _named(root, study.data, "data")
     scripts = _named(root, study.code, "code") - data
+    # Of every planned run: the command may name a file by a value of one arm.
     for at, word in dict.fromkeys(every_word(study)):
         path = script_of(root.path, word)
         if path is not None:
@@ -271,6 +275,7 @@ def _named(root: Root, names: tuple[str, ...], field: str) -> set[Path]:
         place = root.path / named
         inside = [] if place.is_file() else [path for path in place.rglob("*") if not _is_hidden(path, root.path)]
         for path in inside:
+            # Inside a folder too: its target would be hashed here, and be another file on the next machine.
             if path.is_symlink():
                 raise RegistrationError(
                     f"'{path.relative_to(root.path).as_posix()}' is a symbolic link",
@@ -300,6 +305,7 @@ def _pinned(root: Root, files: set[Path], field: str) -> tuple[ScriptPin, ...]:
 
 def script_faults(scripts: tuple[ScriptPin, ...], root: Path) -> list[str]:
     """Files of a trainer's code that are not below a root as they were registered, a sentence each."""
+    # Changed files before missing ones; a path that leads outside was never read, so it is among the missing.
     changed, absent = differing_files(root, scripts)
     faults = [f"{path}: its bytes differ from those of the registered code" for path in changed]
     for pin in (pin for pin in scripts if pin.path in absent):
@@ -361,6 +367,7 @@ def _check_placeholder(
     study: Study, values_by_arm: Mapping[str, Mapping[str, str]], at: int, match: re.Match[str], place: str
 ) -> None:
     name, field = match[1], ("command", at)
+    # A brace of its own is most often a placeholder that was not closed.
     if match[0] in ("{", "}"):
         fix = f"{match[0] * 2} is a brace"
         raise field_error(field, f"a lone '{match[0]}' {place}", "a placeholder such as {seed}", fix)

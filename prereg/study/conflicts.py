@@ -153,6 +153,7 @@ def conflicts(study: Study, rows: Sequence[Conflict]) -> Iterator[SpecError]:
     What else conflicts with a setting that an earlier remedy changes is the same mistake."""
     changed: set[str] = set()
     for row in rows:
+        # `this` first: most rows do not apply, and the second side is then never looked for.
         this = None if row.other in changed else next(_matches(study, row.this), None)
         other = next(_matches(study, row.other), None) if this is not None else None
         if this is not None and other is not None:
@@ -167,6 +168,7 @@ def _matches(study: Study, thing: str) -> Iterator[Match]:
     if thing in _FACTS:
         yield from _FACTS[thing](study)
         return
+    # Four forms of a value: `given`, `none`, words, or `not` and words.
     path, place, value_of_row, words = _read(thing)
     value = reduce(lambda outer, name: getattr(outer, name, None), place, cast("Any", study))
     has = _words(value)
@@ -207,6 +209,7 @@ Fact = Callable[["Study"], Iterator[Match]]
 
 def _of_study(place: FieldPath, words: str, holds: Callable[[Study], bool]) -> Fact:
     """A fact about the study as one."""
+    # Holds at one place of the study; a fact of claims has one for each claim.
     return lambda study: iter([Match(place, words)] if holds(study) else [])
 
 
@@ -238,6 +241,7 @@ def _without_items(study: Study) -> Iterator[Match]:
 def _both_ways(study: Study) -> Iterator[Match]:
     side_by_metric: dict[str, str] = {}
     for name, claim in study.claims.items():
+        # The first claim about a metric sets its side; a later one that differs is named.
         if side_by_metric.setdefault(claim.metric, claim.better) != claim.better:
             yield Match(("hypotheses", name, "better"), f"{claim.metric} improves both ways")
 

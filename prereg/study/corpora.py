@@ -72,6 +72,8 @@ class Shards:
     @property
     def tokenizer_sha256(self) -> str:
         """Hash of what is known of the tokenizer that made the ids."""
+        # Of shards the tokenizer itself is not here; what its ids stand for in bytes is all that a loss depends
+        # on.
         lengths = None if self.byte_lengths is None else list(self.byte_lengths)
         return sha256_of({"kind": "own", "vocabulary": self.vocabulary, "byte_lengths": lengths})
 
@@ -187,6 +189,7 @@ KNOWN: Mapping[str, Manifest] = {
 def search_path(own: Path, environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     """Where corpora are looked for, in order: `ABLATE_CORPORA`, the repository's own folder, the user's cache."""
     listed = [Path(folder) for folder in environment.get("ABLATE_CORPORA", "").split(os.pathsep) if folder]
+    # The user's own word first; the cache last, since it is shared by all repositories.
     return (*listed, own, cache_folder(environment) / "corpora")
 
 
@@ -201,11 +204,13 @@ def whole_sha256(folder: Path, manifest: Manifest) -> str | None:
         places = [manifest.shards.folder / file.name for file in manifest.shards.files]
     else:
         places = [folder / file.name for file in manifest.texts]
+    # No hash of a part: half a corpus must not look like another one.
     if not all(place.is_file() for place in places):
         return None
     hashes = [sha256_file(place) for place in places]
     if manifest.shards is not None:
         same = all(sha256 == file.sha256 for sha256, file in zip(hashes, manifest.shards.files, strict=True))
+        # Another hash whatever it is; marked, so that it equals the hash of no sound corpus.
         return manifest.shards.sha256 if same else sha256_of({"other shards": hashes})
     return hashes[0] if len(hashes) == 1 else pair_sha256(hashes)
 

@@ -66,6 +66,7 @@ def read_model(model: type[M], document: Any, *, form: str = "the study format",
 def spec_error(error: ValidationError, model: type[BaseModel], *, form: str = "the study format") -> SpecError:
     """The faults of a validation error of `model`, over data that should have the `form`: the most useful first, the
     others after it."""
+    # One error a path: a value that fits no branch of a union is a fault of every branch.
     faults: list[Fault] = [{**fault} for fault in error.errors(include_url=False) if not _echo(fault)]
     errors: dict[FieldPath, SpecError] = {}
     # Misspelt fields come first, so that a field which they leave missing is told from one that nobody wrote.
@@ -182,6 +183,7 @@ def yaml_error(error: yaml.MarkedYAMLError, text: str) -> StudyFileError:
     mark = opened or error.problem_mark
     line = None if mark is None else mark.line + 1
     shown = "" if line is None or line > text.count("\n") + 1 else text.split("\n")[line - 1].strip()
+    # With the line after the problem: some patterns look at what the line holds.
     for pattern, meant, required, fix in _YAML:
         if re.search(pattern, f"{problem}\n{shown}"):
             what = f"{meant}: {shown[:60]}" if shown else meant
@@ -225,6 +227,7 @@ def _required(fault: Fault) -> tuple[str, str]:
         args = [*map(str, context["error"].args), "", ""]
         return args[1], args[2]
     if kind == "literal_error":
+        # pydantic lists them in one text: "'a', 'b' or 'c'".
         choices = [word.strip().strip("'") for word in context["expected"].replace(" or ", ", ").split(",")]
         fix = nearest(fault["input"], choices) if isinstance(fault["input"], str) else ""
         return context["expected"], fix if fix.startswith("did") else ""

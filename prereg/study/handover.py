@@ -71,6 +71,7 @@ def forgotten(study: Study, root: Root, registered: Mapping[str, CommitPin] | No
 
     with script_roots(study, root, registered) as places:
         first, *others = ([*_forgotten(study, root, place)] for place in places)
+    # Only what is missing in every commit: a gap of one commit may be what the study compares.
     return tuple(gap for gap in first if all(gap in gaps for gaps in others))
 
 
@@ -120,6 +121,7 @@ def _values(study: Study, path: str, script: Script) -> Iterator[Forgotten]:
 def _seed(study: Study, path: str, script: Script) -> Iterator[Forgotten]:
     if script.reads & {"seed", "all"} or "seed" in placeholders(study.command):
         return
+    # With an option of that name the fix is known, and without a word for it every run has its default seed.
     option = script.option(*SEED_NAMES)
     fix = f'torch.manual_seed(ablate.seed()) in {path}, or an option: "--seed={{seed}}" in command'
     if option is not None:

@@ -101,6 +101,7 @@ def read_text_file(path: Path) -> bytes:
     def refusal(found: str, required: str, fix: str = "") -> StudyFileError:
         return StudyFileError(found, required=required, fix=fix, where=Where(file=path))
 
+    # By the name first: what a table or a folder is meant for can be said without reading it.
     if path.suffix != ".yaml":
         raise refusal(*_no_study(path))
     try:
@@ -119,6 +120,7 @@ def read_text_file(path: Path) -> bytes:
 
 def _no_study(path: Path) -> tuple[str, str, str]:
     """What a path without the ending of a study is, what is required, and what to type."""
+    # In the order in which people mistake it: a folder, a table of runs, a name without its ending.
     if path.is_dir():
         return "a folder", "the path of a study file", _nearest_study(path / path.name)
     if path.suffix in (".csv", ".tsv", ".parquet", ".jsonl"):
@@ -177,6 +179,7 @@ def _fresh_seeds(document: Document, path: Path) -> Iterator[Written]:
             found, needed = f"the seeds in {lock.name} cannot be read", "a lock file as it was written"
             fix = f"restore {lock.name} from version control, or list the seeds"
             raise file_error(found, needed, fix, field=("seeds",)) from None
+        # The study's own lock: its seeds stay, so that a registered file reads as it was registered.
         if lock.name == f"{path.stem}.lock.json":
             own = seeds
         else:
@@ -193,6 +196,7 @@ def _claims_per_task(document: Document, path: Path, root: str | Path | None) ->
     pack = names_tasks(document)
     if not pack:
         return
+    # The pack that lies here, else the study's own lock: a registered study can be read without the pack.
     tasks = task_names(pack, Root.find(path, root)) or _tasks_of_lock(path, pack)
     if not tasks:
         raise file_error(
@@ -213,6 +217,7 @@ def _tasks_of_lock(path: Path, pack: str) -> tuple[str, ...]:
         return ()
     if mapping_at(registered, "measure", "harness").get("tasks") != pack:
         return ()
+    # NAME.TASK of a family NAME: the rest of the name is the task.
     families = {name: each.get("family") for name, each in hypotheses_of(registered).items()}
     return tuple(dict.fromkeys(name.removeprefix(f"{family}.") for name, family in families.items() if family))
 

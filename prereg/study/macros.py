@@ -115,6 +115,7 @@ def hypotheses_of(document: Document) -> dict[str, Mapping[str, Any]]:
 def improves(document: Document, metric: str) -> Better:
     """Which way a metric improves: as the study of plain data declares it in `measure.own` or `metrics.declare`, or as
     the catalogue has it."""
+    # As the study declares it, first of all: a user's metric may have the name of one in the catalogue.
     own = mapping_at(document, "measure").get("own")
     entries = [entry for entry in own if isinstance(entry, Mapping)] if isinstance(own, list | tuple) else []
     by_name: dict[str, Any] = {str(entry.get("name")): entry for entry in entries}

@@ -122,6 +122,7 @@ def units_of(metric: str, harness: Harness) -> int | None:
     """How many items, or tasks where these are what is sampled, a mean of this metric is over; none where it is not
     known before the tasks are read. Of one task it is the items that are asked for."""
     n_tasks, items_of_each = PACKS.get(harness.tasks, (0, 0))
+    # Of one task: its own items, however many tasks the pack has.
     if task_of(metric) is not None:
         return harness.items_per_task
     if harness.clusters == "tasks":
@@ -186,6 +187,7 @@ class Measure(FrozenModel):
     @field_validator("loss_level")
     @classmethod
     def _of_a_loss(cls, level: float | None, info: ValidationInfo) -> float | None:
+        # "suites" is not there where it is refused itself: one fault is enough.
         suites = info.data.get("suites", ("loss",))
         if level is not None and "loss" not in suites:
             fault = "a level of the loss, and the loss is not evaluated during training"
@@ -260,6 +262,7 @@ class Assume(FrozenModel):
 
     def name_of(self, metric: str) -> str:
         """The name that what is assumed of a metric has; of a task without an entry of its own that of each task."""
+        # An entry of the task itself goes before that of all tasks.
         return metric if metric in self.metrics else of_each_task(metric)
 
 
@@ -286,6 +289,7 @@ def check_known(study: Study, metric: str, place: FieldPath, reader: str) -> Non
     if metric not in TASK_METRICS:
         fix = nearest(metric, TASK_NAMES)
         raise field_error(place, f"'{metric}' is not a metric", "a recorded metric of the tasks", fix)
+    # A metric of a number of shots that nobody asks for would have no value.
     shots = TASK_METRICS.number(metric, "shots")
     if harness is not None and shots is not None and shots not in harness.shots:
         raise field_error(

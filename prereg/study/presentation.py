@@ -79,6 +79,7 @@ def check_labels(study: Study) -> None:
     labels = study.labels
     read = [*(claim.metric for claim in study.claims.values()), *study.tie_breakers, *labels.metrics]
     # What a trainer of the user's own records is known when its runs have ended, so any name may be labelled.
+    # Names that can be labelled: those that a claim or a tie-breaker reads, and those that are labelled and exist.
     metrics = [
         metric for metric in dict.fromkeys(read) if study.trainer == "command" or study.declaration(metric) is not None
     ]

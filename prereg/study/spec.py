@@ -90,6 +90,7 @@ class Study(StudyFields):
         """Every arm with its configuration, in the order of the file; of a pilot what the ledger froze."""
         if self.tune is None or not self.tune.chosen:
             return self.untuned
+        # With each tuned arm's configuration replaced by that of the setting that the ledger has as chosen.
         return self.untuned | {
             pilot.of: Arm(pilot.of, self.untuned[pilot.of].overrides, pilot.config, pilot.commit)
             for pilot in self.pilots.values()
@@ -232,6 +233,8 @@ class Study(StudyFields):
     @cached_property
     def rule(self) -> Rule:
         """The decision list, parsed and proved."""
+        # Contradictions come from the claims: without them the proof would ask for lines that no data could
+        # reach.
         return Rule.parse(
             self.decision,
             hypotheses=tuple(self.hypotheses),
@@ -274,6 +277,7 @@ class Study(StudyFields):
         """The declaration of a metric: the tool's, or the study's own; none where only the user's trainer knows it."""
         for own in self.measure.own:
             if own.name == name:
+                # The study's own word first, then the catalogue's.
                 return Metric(own.name, own.unit, own.better, "own", own.definition.rstrip("."))
         declared = self.metrics.declare.get(name)
         if declared is not None:

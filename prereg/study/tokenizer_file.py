@@ -61,6 +61,7 @@ class TokenizerJson:
     def exact(self) -> bool:
         """Whether its tokens are the bytes of the text: byte pairs over bytes, nothing changed, added or dropped."""
         model, table = self.definition["model"], byte_characters()
+        # A prefix or suffix ("##", "</w>") is in the entry and not in the text: its bytes would be counted too.
         parts = (model.get("continuing_subword_prefix"), model.get("end_of_word_suffix"))
         own = (entry for entry, number in self.ids.items() if number not in self.added)
         return (
@@ -131,6 +132,7 @@ def _parsed(content: bytes) -> TokenizerJson:
         unigram = isinstance(vocabulary, list)
         word = "WordPiece" if "max_input_chars_per_word" in model else "WordLevel"
         kind = "Unigram" if unigram else "BPE" if "merges" in model else word
+    # A list of [entry, score]: the place is the id.
     if kind == "Unigram":
         vocabulary = {entry: number for number, (entry, _) in enumerate(vocabulary)}
     added = {token["content"]: token["id"] for token in definition.get("added_tokens") or ()}
@@ -142,6 +144,7 @@ def _parsed(content: bytes) -> TokenizerJson:
     in_use = sorted(number for entry, number in ids.items() if added_by_id.get(number, entry) == entry)
     if not ids or in_use != list(range(len({*ids.values()}))):
         raise ValueError("its ids are not those from 0 to the largest, each once")
+    # Unigram names the unknown token by its id, the others by its text.
     unknown = model.get("unk_id") if kind == "Unigram" else ids.get(model.get("unk_token") or "")
     tokenizer = TokenizerJson(content, definition, kind, ids, unknown)
     _ = tokenizer.exact  # every part that is read later has its form
@@ -157,6 +160,7 @@ def _require_usable(name: str, tokenizer: TokenizerJson) -> None:
             required="a tokenizer that gives a text the same ids each time",
             fix='"dropout": null in its model',
         )
+    # All 256 entries "<0x00>" to "<0xFF>", as SentencePiece names them: without one of them a byte is dropped.
     fallback = bool(model.get("byte_fallback")) and all(f"<0x{byte:02X}>" in tokenizer.ids for byte in range(256))
     # `tokenizers` drops a character without a token in silence, and bits per byte would then be of a shorter text.
     if tokenizer.kind == "BPE" and tokenizer.unknown is None and not tokenizer.over_bytes and not fallback:

@@ -106,6 +106,7 @@ class Model(FrozenModel):
     @property
     def size_of_head(self) -> int:
         """Width of one attention head."""
+        # The width divides evenly: `_parts_fit` has seen to it.
         return self.head_size if self.head_size is not None else self.width // self.heads
 
     @property
@@ -176,6 +177,7 @@ class Data(FrozenModel):
             return self
         if not any(self.mixture.values()):
             raise ValueError("every weight of the mixture is 0; give one source at least a weight above 0")
+        # "toy" is the default of `corpus`: next to a mixture it means that nobody named one.
         if self.corpus not in self.mixture and self.corpus != "toy":
             raise ValueError(f"corpus '{self.corpus}' is not among the sources of the mixture, and would not be read")
         return self
@@ -183,6 +185,7 @@ class Data(FrozenModel):
     @property
     def sources(self) -> tuple[str, ...]:
         """The corpora it reads, by name."""
+        # By name: the order in which a file lists its sources must not change what is drawn.
         return tuple(sorted(self.mixture)) if self.mixture is not None else (self.corpus,)
 
 
@@ -224,6 +227,7 @@ class Optim(FrozenModel):
 
     @model_validator(mode="after")
     def _warmup_rises(self) -> Self:
+        # The schedule starts from `warmup_from`: above the peak it would be a decay under another name.
         if self.warmup_from > self.lr:
             found = f"warmup_from ({self.warmup_from:g}) is above the peak rate, lr ({self.lr:g})"
             raise ValueError(found, "a warmup that rises", f"warmup_from: {self.lr / 10:g}")
@@ -256,6 +260,7 @@ class Budget(FrozenModel):
 
     @model_validator(mode="after")
     def _micro_batches_are_equal(self) -> Self:
+        # Equal parts: the mean of their gradients is then the gradient of the batch.
         if self.micro_batch is not None and self.batch % self.micro_batch:
             fault = f"micro_batch ({self.micro_batch}) does not divide batch ({self.batch})"
             raise ValueError(fault, "micro-batches of equal size", f"micro_batch: {gcd(self.micro_batch, self.batch)}")
@@ -288,6 +293,7 @@ def breaches(budget: Budget, *, wall_s: float, peak_memory_bytes: int | None) ->
     >>> [breach.words for breach in breaches(Budget(max_wall_s=60.0), wall_s=75.5, peak_memory_bytes=None)]
     ['75.5 s of time, promised at most 60 s']
     """
+    # In the unit of its field, GiB, so that what is printed compares with what was written.
     memory = None if peak_memory_bytes is None else peak_memory_bytes / GIB
     broken = []
     for limit, promised, measured in (
@@ -407,6 +413,9 @@ def flops_per_token(model: Model, vocabulary: int) -> int:
     6: a multiplication and an addition for each weight, once forward and twice backward. 12: queries by keys and scores
     by values, likewise, over the whole context (causal masks are not subtracted).
     """
+    # Weights in products of one block: queries, keys, values and the way back (4 matrices), and the feed-forward
+    # layer (2, or 3 with a gate). Biases, norms and embeddings multiply nothing; the output projection does, tied
+    # or not.
     inner, feed = model.heads * model.size_of_head, model.inner_width
     matrices = 4 * model.width * inner + (3 if model.activation == "swiglu" else 2) * model.width * feed
     attention = 12 * model.layers * inner * model.context
@@ -414,10 +423,12 @@ def flops_per_token(model: Model, vocabulary: int) -> int:
 
 
 def _norm(kind: str, width: int) -> int:
+    # Scale and bias of LayerNorm, the scale alone of RMSNorm.
     return {"layernorm": 2 * width, "rmsnorm": width, "center": 0, "none": 0}[kind]
 
 
 def _final_norm(model: Model) -> str:
     if model.final_norm != "block":
         return model.final_norm
+    # A post-norm block ends in a norm already.
     return model.block_norm if model.norm in ("pre", "sandwich") else "none"

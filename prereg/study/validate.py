@@ -57,6 +57,7 @@ def check_promises(study: Study) -> None:
     What rests on arms or claims is checked once those hold: otherwise each mistake in one would be reported again.
     """
     faults: list[SpecError] = []
+    # All of a stage's faults at once, and no further stage: what rests on a fault would be a fault, too.
     for rows, checks in _STAGES:
         faults += conflicts(study, rows)
         for check in checks:

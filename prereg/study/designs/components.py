@@ -93,6 +93,7 @@ class Part(FrozenModel):
     @model_serializer(mode="wrap")
     def _as_it_is_read(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
         written: dict[str, JsonValue] = handler(self)
+        # `with` is a word of Python: the field is `with_`, and the file and the lock say `with`.
         return {name.removesuffix("_"): value for name, value in written.items()}
 
 
@@ -137,6 +138,7 @@ class Components(FrozenModel):
         design = _DESIGNS.get(self.design)
         if design is None:
             return {_combination(present, self.parts): present for present in self.combinations()}
+        # reference ^ {part} takes the part out where the reference has it, and puts it in where it has not.
         reference = frozenset(self.parts if design.reference_has_parts else ())
         return {design.reference: reference} | {design.arm.format(part=part): reference ^ {part} for part in self.parts}
 
@@ -176,6 +178,7 @@ class Components(FrozenModel):
             return {}
         arms = self.arms()
         groups = {}
+        # Groups of every part and pair, claimed or not: a claim written by hand may name any of them.
         for effect in [(part,) for part in self.parts] + list(combinations(self.parts, 2)):
             for sign, group in zip((1, -1), _group_names(effect), strict=True):
                 groups[group] = tuple(arm for arm, present in arms.items() if _sign_of(effect, present) == sign)
@@ -189,6 +192,7 @@ class Components(FrozenModel):
         if smallest is None:
             required = "the smallest difference that matters, or a claim 'by at least D'"
             raise field_error(("components", "smallest"), "no smallest", required, "smallest: 0.02")
+        # Every claim has the block's margin, role and reading: parts are compared with each other.
         shared: dict[str, Any] = {"smallest": smallest, "role": self.role, "scale": self.scale}
         shared |= {"read": self.read, "better": self.better}
         hypotheses = {}
@@ -240,6 +244,7 @@ class Components(FrozenModel):
     def _claim(self, document: Document) -> tuple[str, str, str]:
         """Verb, metric and the rest of the claim; of `worsens` and `improves` the verb that the metric's side makes."""
         place = ("components", "claim")
+        # Padded with empty texts, so that a claim of one or two words comes apart like any other.
         verb, metric, rest = (*self.claim.split(maxsplit=2), "", "", "")[:3]
         if " than " in f" {rest} " or not metric:
             required = "VERB METRIC [by at least D]: the arms follow from the parts"
@@ -248,6 +253,7 @@ class Components(FrozenModel):
             better = self.better or improves(document, metric)
             if better == "neither":
                 raise without_side(("components", "better"), metric)
+            # Improves and lower is better, or worsens and higher is better: both lower the metric.
             verb = "lowers" if (verb == "improves") == (better == "lower") else "raises"
         if verb not in VERBS:
             verbs = (*VERBS, "worsens", "improves")
@@ -294,6 +300,7 @@ def _pair_of(text: str, parts: Mapping[str, Part]) -> Effect:
 def written_by_components(document: Document) -> Iterator[Written]:
     """The arms, claims, baseline and decision that `components` leave to this module. Raises `SpecError` where they
     cannot be written."""
+    # Plain data that no model has seen: anything may be in the place of a mapping.
     raw, beside = document.get("components"), [document.get(kind) or {} for kind in ("variants", "hypotheses")]
     if not isinstance(raw, dict) or not all(isinstance(names, dict) for names in beside):
         return  # the models say what is wrong with them
@@ -337,6 +344,7 @@ def components_from(raw: Mapping[str, Any]) -> Components:
     components = read_model(Components, raw, within=("components",))
     _check_parts(components)
     _check_options(components)
+    # Parts a-b and a, b give the same name of an arm, with_a-b.
     factorial = components.combinations() if components.design == "factorial" else []
     names = [_combination(present, components.parts) for present in factorial]
     twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
@@ -357,6 +365,7 @@ def _check_parts(components: Components) -> None:
     if components.design == "factorial" and n_parts > _MOST_CROSSED:
         fix = "fewer parts, several changes in one; or design: leave_one_out"
         raise field_error(place, f"2^{n_parts} arms", f"at most {_MOST_ARMS}", fix)
+    # One arm for each part, and the reference.
     if n_parts >= _MOST_ARMS:
         raise field_error(place, f"{n_parts} parts", f"at most {_MOST_ARMS} arms")
 

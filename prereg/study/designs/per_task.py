@@ -93,6 +93,7 @@ def refuse_families(document: Document) -> None:
 def names_tasks(document: Document) -> str:
     """The tasks whose names a document needs before it is a study; empty where it has no line `per: task`. Raises
     `SpecError` where it has one and names no tasks."""
+    # Asked before the pack is looked for: most studies have no such line.
     lines = _lines(document)
     if not lines:
         return ""
@@ -106,6 +107,7 @@ def names_tasks(document: Document) -> str:
 def written_for_tasks(document: Document, tasks: tuple[str, ...]) -> Iterator[Written]:
     """What every line `per: task` writes: a claim for each task, and what is expected of it. Raises `SpecError` where
     it cannot be written."""
+    # What is expected of the line is expected of each of its claims.
     effects = mapping_at(document, "assume", "effects")
     # In the place of the line, so that the registration keeps the order of the file.
     for line, hypothesis in _lines(document).items():
@@ -173,6 +175,7 @@ def _fault_of_family(study: Study, family: str, names: list[str]) -> str:
 def said_once(study: Study) -> dict[str, str]:
     """Label -> the hypothesis that is shown for it: every one by its own name, and of a family the first by the
     family's."""
+    # setdefault: of a family the first hypothesis stands for all, which differ in the task alone.
     shown: dict[str, str] = {}
     for name, hypothesis in study.hypotheses.items():
         shown.setdefault(hypothesis.family or name, name)
@@ -218,6 +221,7 @@ T = TypeVar("T", bound=OfClaim)
 def by_family(each: Iterable[T]) -> dict[str, list[T]]:
     """What is about single hypotheses, by their names, and about claims per task together, by their line's name."""
     by_label: dict[str, list[T]] = {}
+    # By the claim's metric and not by a dot in the name: hypotheses may have names with dots.
     for about in each:
         task = next((task for word in about.claim.split() if (task := task_of(word)) is not None), None)
         label = about.hypothesis if task is None else about.hypothesis.removesuffix(f".{task}")

@@ -110,6 +110,7 @@ def pilots_of(study: Study) -> dict[str, Pilot]:
     if study.tune is None:
         return {}
     pilots: dict[str, Pilot] = {}
+    # A field that the arm overrides itself would have two values in one pilot.
     for arm, settings in study.tune.of(tuple(study.untuned)).items():
         for at, setting in enumerate(settings):
             base, place = study.untuned[arm], _place(study.tune, arm, at)
@@ -154,6 +155,7 @@ def check_tune(study: Study) -> None:
 
 
 def _check_tuned_arms(study: Study, tune: Tune) -> None:
+    # Under a grid the arms are listed, under settings they are keys: both must be variants.
     for place, names in ((("tune", "arms"), tune.arms), (("tune", "settings"), tuple(tune.settings))):
         for arm in names:
             if arm not in study.arms:
@@ -191,6 +193,7 @@ def _check_pilot_names(study: Study, _: Tune) -> None:
 
 def _check_settings(study: Study, tune: Tune) -> None:
     settings = tune.of(tuple(study.arms))
+    # The best of more tries is better by luck alone: equal numbers keep the comparison of arms fair.
     sizes = {arm: len(listed) for arm, listed in settings.items()}
     place: FieldPath = ("tune", "settings" if tune.settings else "grid")
     if len(set(sizes.values())) > 1:
@@ -239,6 +242,7 @@ def choose(study: Study, values: Mapping[tuple[str, int], float]) -> tuple[Choic
     """
     tune = study.tune
     assert tune is not None, study.study
+    # Turned so that the smallest is the best; of a metric without a side the study was refused.
     sign = -1.0 if better(study, tune) == "higher" else 1.0
     choices = []
     for arm in dict.fromkeys(pilot.of for pilot in study.pilots.values()):
@@ -259,6 +263,7 @@ def choose(study: Study, values: Mapping[tuple[str, int], float]) -> tuple[Choic
 
 
 def _is_edge(value: JsonValue, field: str, pilots: Sequence[Pilot]) -> bool:
+    # A choice at the edge of the grid says that the best may lie outside: worth a warning, and no fault.
     tried = [pilot.setting[field] for pilot in pilots if field in pilot.setting]
     numbers = {float(number) for number in tried if isinstance(number, int | float) and not isinstance(number, bool)}
     # Of two values either is an edge; that says nothing of whether the best lies beyond.
