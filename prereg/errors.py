@@ -65,10 +65,10 @@ class StudyError(Exception):
 
     def followed_by(self, others: Sequence[StudyError]) -> Self:
         """The same error with further ones of the file after it, ten in all, each message once."""
-        seen: dict[str, StudyError] = {self.text(): self}
+        by_text: dict[str, StudyError] = {self.text(): self}
         # A new error: one that was raised already keeps its text and its place.
         first = type(self)(self.found, required=self.required, fix=self.fix, where=self.where)
-        first.others = tuple(seen.setdefault(one.text(), one) for one in others if one.text() not in seen)
+        first.others = tuple(by_text.setdefault(error.text(), error) for error in others if error.text() not in by_text)
         first.n_left_out = max(0, len(first.others) + 1 - _MOST)
         first.others = first.others[: _MOST - 1]
         # `str` of an exception is that of its args, which were made before there were others.
@@ -95,7 +95,7 @@ class StudyError(Exception):
             lines.append(f"  required: {_cut(self.required)}")
         if self.fix:
             lines.append(f"  try:      {_cut(self.fix)}")
-        lines += [f"error: {other.text()}" for other in self.others]
+        lines += [f"error: {error.text()}" for error in self.others]
         lines += [f"and {self.n_left_out} more"] if self.n_left_out else []
         return "\n".join(lines)
 
@@ -122,9 +122,9 @@ def field_error(field: FieldPath, found: str, required: str, fix: str = "") -> S
     return kind(found, required=required, fix=fix, where=Where(field=field))
 
 
-def not_one_of(field: FieldPath, found: str, name: str, known: Collection[str]) -> SpecError:
+def not_one_of(field: FieldPath, found: str, name: str, names: Collection[str]) -> SpecError:
     """The error of a name that is none of those that are known, with the nearest of them."""
-    return field_error(field, found, "one of " + ", ".join(known), nearest(name, known))
+    return field_error(field, found, "one of " + ", ".join(names), nearest(name, names))
 
 
 class UnsupportedError(StudyError):
@@ -185,9 +185,9 @@ def dotted(path: FieldPath) -> str:
     return text
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, words: Iterable[str]) -> str:
     """A ready sentence naming the closest known word, or listing the known ones when none is close."""
-    names = sorted(set(known))
+    names = sorted(set(words))
     # `lr` of optim.lr: closer than any word of a similar spelling, where it is the only one.
     ending = [name for name in names if name.endswith(f".{word}")]
     if len(ending) == 1:

@@ -64,11 +64,12 @@ def visible(text: str, *, lines: bool = False) -> str:
     A line break or a tab becomes a space, so that nobody can begin a line of ours; `lines` keeps them.
     """
     if not text.isprintable():
-        broken = _BREAK.sub((lambda found: found[0][-1]) if lines else " ", text)
+        broken = _BREAK.sub((lambda match: match[0][-1]) if lines else " ", text)
         text = "".join(
-            _shown(one) if unicodedata.category(one) in _UNSEEN and one not in "\n\t" else one for one in broken
+            _shown(character) if unicodedata.category(character) in _UNSEEN and character not in "\n\t" else character
+            for character in broken
         )
-    return _BLANK.sub(lambda found: _shown(found[0]), text)
+    return _BLANK.sub(lambda match: _shown(match[0]), text)
 
 
 def quoted(name: str) -> str:
@@ -86,8 +87,11 @@ def json_visible(text: str, encoding: str | None = None) -> str:
         # JSON.
         text.encode(encoding or "utf-8")
     except UnicodeEncodeError:
-        text = "".join(one if one.isascii() else _in_json(one) for one in text)
-    return "".join(_in_json(one) if one not in "\n\t\r" and visible(one) != one else one for one in text)
+        text = "".join(character if character.isascii() else _in_json(character) for character in text)
+    return "".join(
+        _in_json(character) if character not in "\n\t\r" and visible(character) != character else character
+        for character in text
+    )
 
 
 def markdown_line(text: str) -> str:
@@ -104,7 +108,7 @@ def markdown_sentence(text: str, *, numbered: bool = False) -> str:
     # A backslash before it: the line stays as it is, and draws nothing.
     if _RULE.fullmatch(line):
         return f"\\{line}"
-    number = found[0] if numbered and (found := _NUMBER.match(line)) else ""
+    number = match[0] if numbered and (match := _NUMBER.match(line)) else ""
     # The split keeps the code at the odd places.
     parts = _CODE.split(line.removeprefix(number))
     return number + "".join(part if at % 2 else _prose(part, "`*") for at, part in enumerate(parts))
@@ -112,7 +116,7 @@ def markdown_sentence(text: str, *, numbered: bool = False) -> str:
 
 def curly(text: str) -> str:
     """The text with straight quotes as opening and closing ones."""
-    return _OPENING_QUOTE.sub(lambda found: {'"': "“", "'": "‘"}[found[1]], text).replace('"', "”")
+    return _OPENING_QUOTE.sub(lambda match: {'"': "“", "'": "‘"}[match[1]], text).replace('"', "”")
 
 
 def latex(text: str) -> str:
@@ -120,7 +124,7 @@ def latex(text: str) -> str:
 
     pdflatex has no glyph for most scripts: a character that it cannot show becomes `\\ablatechar{CODE}`.
     """
-    return "".join(_in_latex(one) for one in _LIGATURE.sub("\0", visible(text)))
+    return "".join(_in_latex(character) for character in _LIGATURE.sub("\0", visible(text)))
 
 
 def _in_latex(character: str) -> str:

@@ -84,9 +84,9 @@ def once(word: str, required: str = "each once", key: Callable[[Any], Any] | Non
     """Refuse a list of which two entries, or what `key` takes of them, are the same; `word` says what an entry is."""
 
     def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
-        seen = [value if key is None else key(value) for value in values]
-        for at, value in enumerate(seen):
-            if value in seen[:at]:
+        keys = [value if key is None else key(value) for value in values]
+        for at, value in enumerate(keys):
+            if value in keys[:at]:
                 raise ValueError(f"{word} {value!r} is given twice", required, f"another {word} for one {value!r}")
         return values
 
@@ -98,11 +98,11 @@ def field_texts(model: type[BaseModel]) -> dict[str, str]:
     """The docstring under each field of a model and of those that it extends, by the field's name."""
     texts = {}
     # From the oldest parent on, so that a field that is declared again has its newest text.
-    for one in reversed(model.__mro__):
-        if one not in (FrozenModel, BaseModel) and issubclass(one, BaseModel):
-            (declared,) = ast.parse(dedent(inspect.getsource(one))).body
-            for field, said in pairwise(getattr(declared, "body", ())):
-                match field, said:
+    for parent in reversed(model.__mro__):
+        if parent not in (FrozenModel, BaseModel) and issubclass(parent, BaseModel):
+            (declared,) = ast.parse(dedent(inspect.getsource(parent))).body
+            for field, after in pairwise(getattr(declared, "body", ())):
+                match field, after:
                     case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                         texts[name] = inspect.cleandoc(text)
     return texts

@@ -100,8 +100,8 @@ class Language:
         if not opened and "RPAR" in expected:  # states of the parser that differ in this alone are one
             expected = expected - {"RPAR"} | {"$END"}
         row = next((row for row in self.expected if row.terminal in expected), self.expected[-1])
-        found = _WORD.match(text, place)
-        word = "" if found is None else found[0]
+        match = _WORD.match(text, place)
+        word = "" if match is None else match[0]
         required, fix = self.misplaced.get(word, (row.required, row.fix))
         what = row.what + (f" of the '(' in column {opened}" if row.terminal == "RPAR" else "")
         before, after = text[:place].strip(), text[place:].strip()
@@ -113,13 +113,13 @@ class Language:
 
     def _meant(self, word: str, expected: set[str]) -> str:
         """The keyword that a word is a slip of; a keyword in the wrong place is no slip."""
-        known = [keyword for terminal, keyword in self.keywords.items() if terminal in expected]
+        keywords = [keyword for terminal, keyword in self.keywords.items() if terminal in expected]
         lower = word[:80].lower()
-        if self.synonyms.get(lower) in known:
+        if self.synonyms.get(lower) in keywords:
             return f"did you mean '{self.synonyms[lower]}'?"
-        if not known or not word or word in self.keywords.values():
+        if not keywords or not word or word in self.keywords.values():
             return ""
-        close = nearest(lower, known)
+        close = nearest(lower, keywords)
         return close if close.startswith("did") else ""
 
 

@@ -68,12 +68,12 @@ def ask(program: Program, *words: str, data: bytes = b"", seconds: float) -> Ans
     environment |= program.environment | {"LC_ALL": "C"}
     late = threading.Event()
     # Files, not pipes: a program that writes before it has read everything waits for nobody.
-    with TemporaryFile() as given, TemporaryFile() as complaint:
-        given.write(data)
-        given.seek(0)
+    with TemporaryFile() as standard_input, TemporaryFile() as complaint:
+        standard_input.write(data)
+        standard_input.seek(0)
         with subprocess.Popen(
             [path, *words],
-            stdin=given,
+            stdin=standard_input,
             stdout=subprocess.PIPE,
             stderr=complaint,
             env=environment,
@@ -103,5 +103,5 @@ def ask(program: Program, *words: str, data: bytes = b"", seconds: float) -> Ans
             )
         complaint.seek(0)
         lines = (line.strip() for line in complaint.read().decode("utf-8", "replace").splitlines())
-        said = "; ".join(line for line in lines if line.strip("@ "))
-    return Answer(process.returncode, output, "".join(sign for sign in said if sign.isprintable()))
+        complaints = "; ".join(line for line in lines if line.strip("@ "))
+    return Answer(process.returncode, output, "".join(sign for sign in complaints if sign.isprintable()))

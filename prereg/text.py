@@ -131,9 +131,9 @@ def duration(seconds: float) -> str:
     # 60.0 s would be rounded up from here; the next unit says it better.
     if seconds < 59.95:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
+    rounded = round(seconds)
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60:02d} s"
     minutes = round(seconds / 60)
     return f"{minutes // 60:,} h {minutes % 60:02d} min"
 
@@ -186,8 +186,8 @@ _OF_PAIRS = (
 
 def without_pairs(text: str) -> str:
     """A sentence of ours as it reads where each seed gives one number and no two sides are compared."""
-    for found, instead in _OF_PAIRS:
-        text = re.sub(found, instead, text)
+    for pattern, instead in _OF_PAIRS:
+        text = re.sub(pattern, instead, text)
     return text
 
 
@@ -202,6 +202,6 @@ def after_number(unit: str) -> str:
 
 def unit_of(metric: str, scale: Scale = "raw", own: Mapping[str, str] | None = None) -> str:
     """The unit of a metric on a scale, or nothing where it has none; `own` has the units of the study's own metrics."""
-    known = METRICS.get(metric) or TASK_METRICS.get(metric)
-    unit = (own or {}).get(metric, known.unit if known else "")
+    declared = METRICS.get(metric) or TASK_METRICS.get(metric)
+    unit = (own or {}).get(metric, declared.unit if declared else "")
     return unit if scale == "raw" else ", ".join(part for part in (unit, f"{scale} scale") if part)

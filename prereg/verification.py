@@ -363,17 +363,19 @@ def _commits(root: Root, registration: Registration) -> Iterator[Item]:
     """The commits of arms, every object of them: in the repository, or as a bundle holds their files."""
     name = registration.study.study
     each = compare_commits(root, registration.commits)
-    checked = [one for one in each if not one.unchecked]
+    checked = [compared for compared in each if not compared.unchecked]
     if checked:
-        faults = [fault for one in checked for fault in one.faults]
+        faults = [fault for compared in checked for fault in compared.faults]
         moved = [
-            f"{one.name} is now {one.moved_to[:10]}, and {one.pin.short} counts" for one in checked if one.moved_to
+            f"{compared.name} is now {compared.moved_to[:10]}, and {compared.pin.short} counts"
+            for compared in checked
+            if compared.moved_to
         ]
-        n_whole = sum(not one.faults for one in checked)
+        n_whole = sum(not compared.faults for compared in checked)
         note = "; ".join([f"{n_whole} of {len(each)} hold what was registered", *moved])
         yield item(name, "commits of arms", *faults, note=note, fix="git fetch --all --tags; git fsck")
-    if unchecked := [one for one in each if one.unchecked]:
-        why = f"{listed([one.pin.short for one in unchecked])}: {unchecked[0].unchecked}"
+    if unchecked := [compared for compared in each if compared.unchecked]:
+        why = f"{listed([compared.pin.short for compared in unchecked])}: {unchecked[0].unchecked}"
         yield not_checked(name, "commits of arms", why, "verify in the repository that has them")
 
 

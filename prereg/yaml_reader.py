@@ -168,11 +168,11 @@ class _Builder:
     def mapping(self, start: yaml.MappingStartEvent, path: FieldPath) -> dict[str, JsonValue]:
         if not path and (start.anchor is not None or start.tag is not None):
             raise self.refusal(start, "an anchor or a tag on the document", f"fields such as {self.first}")
-        found: dict[str, JsonValue] = {}
+        fields: dict[str, JsonValue] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key = self.key(event, path)
             line = _line(event)
-            if key in found:
+            if key in fields:
                 raise self.refusal(
                     event,
                     f"'{key}' is given twice, on lines {self.lines[(*path, key)]} and {line}",
@@ -181,8 +181,8 @@ class _Builder:
                     f"rename or delete line {line}",
                 )
             self.lines[(*path, key)] = line
-            found[key] = self.value(next(self.events), (*path, key))
-        return found
+            fields[key] = self.value(next(self.events), (*path, key))
+        return fields
 
     def key(self, event: yaml.Event, path: FieldPath) -> str:
         if not isinstance(event, yaml.ScalarEvent):
@@ -201,11 +201,11 @@ class _Builder:
         return key
 
     def sequence(self, path: FieldPath) -> list[JsonValue]:
-        found: list[JsonValue] = []
+        entries: list[JsonValue] = []
         while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
-            self.lines[(*path, len(found))] = _line(event)
-            found.append(self.value(event, (*path, len(found))))
-        return found
+            self.lines[(*path, len(entries))] = _line(event)
+            entries.append(self.value(event, (*path, len(entries))))
+        return entries
 
     def scalar(self, event: yaml.ScalarEvent, path: FieldPath) -> JsonValue:
         text = str(event.value)

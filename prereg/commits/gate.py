@@ -152,12 +152,12 @@ def comparison(document: Mapping[str, Any], base: str, head: str, *, attempt: in
 
 def _seeds(of: str, n_seeds: int) -> Iterator[int]:
     """Different seeds below 2^31 that follow from a text: in every place and at every time the same."""
-    seen: set[int] = set()
+    drawn: set[int] = set()
     number = 0
-    while len(seen) < n_seeds:
+    while len(drawn) < n_seeds:
         # 31 bits: a C int, and what NumPy and PyTorch take alike.
         seed = int.from_bytes(sha256(f"{of} {number}".encode()).digest()[:4]) >> 1
         number += 1
-        if seed not in seen:
-            seen.add(seed)
+        if seed not in drawn:
+            drawn.add(seed)
             yield seed

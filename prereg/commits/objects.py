@@ -155,9 +155,9 @@ class Repository:
             at = end + 1 + int(header[2]) + 1
             yield entry, rest[end + 1 : at - 1]
 
-    def changes(self, one: str, other: str) -> Iterator[FileChange]:
+    def changes(self, before: str, after: str) -> Iterator[FileChange]:
         """What differs between two commits below the root, as `git diff --numstat` counts it."""
-        words = ("diff-tree", "-r", "-z", "--numstat", "--no-ext-diff", "--no-textconv", "--no-renames", one, other)
+        words = ("diff-tree", "-r", "-z", "--numstat", "--no-ext-diff", "--no-textconv", "--no-renames", before, after)
         for line in filter(None, self.output(*words, "--", ".").split(b"\0")):
             added, deleted, path = line.split(b"\t", 2)
             inside = os.fsdecode(path).removeprefix(self.prefix)

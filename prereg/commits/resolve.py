@@ -165,16 +165,16 @@ def _commit(study: Study, repository: Repository, laid_out: LaidOut, name: str) 
     return commit
 
 
-def missing_commit(repository: Repository, found: str) -> RegistrationError:
+def missing_commit(repository: Repository, fault: str) -> RegistrationError:
     """The error of a commit that is not here: of a shallow clone it may be elsewhere."""
     if repository.is_shallow:
         return RegistrationError(
-            f"{found}, which is a shallow clone",
+            f"{fault}, which is a shallow clone",
             required="the history that holds the commits of all arms",
             fix="git fetch --unshallow --tags   (in CI, of actions/checkout: fetch-depth: 0)",
         )
     return RegistrationError(
-        found,
+        fault,
         required="a hash, branch or tag of a commit that is here",
         fix="git fetch --all --tags; git log --oneline",
     )

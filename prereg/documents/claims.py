@@ -306,5 +306,5 @@ def zone_in_words(verb: Verb, better: Better, zone: str) -> str:
         return zone if reached else "less than the margin"
     if reached:
         return zone
-    other = "the other way" if better == "neither" else "worse" if kind.towards == better else "better"
-    return f"{other} or too small to matter"
+    opposite = "the other way" if better == "neither" else "worse" if kind.towards == better else "better"
+    return f"{opposite} or too small to matter"

@@ -77,7 +77,7 @@ class Scenario(_Read):
     @property
     def chances(self) -> str:
         """The chance of every verdict."""
-        return "; ".join(f"{one.of}: {share(one.share)} ± {share(one.error)}" for one in self.verdicts)
+        return "; ".join(f"{chance.of}: {share(chance.share)} ± {share(chance.error)}" for chance in self.verdicts)
 
 
 class Power(_Read):
@@ -130,7 +130,9 @@ def frozen_design(registration: Registration | None) -> Frozen | None:
 def unknown_power(registration: Registration) -> str:
     """That nothing is known of the power of some claims, because `assume` says nothing of their noise; else empty."""
     design = frozen_design(registration)
-    unknown = [one.hypothesis for one in design.hypotheses if one.sd_difference is None] if design is not None else []
+    unknown = (
+        [power.hypothesis for power in design.hypotheses if power.sd_difference is None] if design is not None else []
+    )
     if not unknown:
         return ""
     # No metric is named: what a run prints has no word of what it measures.
@@ -365,8 +367,8 @@ class StudyFacts:
         # The settings of the first arm stand for all: a pilot tries equally many for each.
         settings = tune.of(tuple(study.arms))
         tried = [
-            ", ".join(f"{field} {json.dumps(value)}" for field, value in one.items())
-            for one in next(iter(settings.values()))
+            ", ".join(f"{field} {json.dumps(value)}" for field, value in setting.items())
+            for setting in next(iter(settings.values()))
         ]
         names = [study.labels.arm(name) for name in settings]
         return PilotFacts(names, tried, len(study.pilots) * len(tune.seeds), better(study, tune))
@@ -388,11 +390,11 @@ class StudyFacts:
         own = "" if plain(metric) == metric else f" ({metric})"
         label = study.labels.metrics.get(metric)
         shown = f"{label} ({metric})" if label else f"{capital(plain(metric)) if metric in PLAIN else metric}{own}"
-        known = study.metric(metric) or (TASK_METRICS.get(metric) if study.trainer == "gpt" else None)
-        if known is None:
+        declared = study.metric(metric) or (TASK_METRICS.get(metric) if study.trainer == "gpt" else None)
+        if declared is None:
             return MetricFacts(shown)
-        unit = "" if known.unit in ("", "share") else per(known.unit)
-        return MetricFacts(shown, known.definition, unit, known.better, of_each_task)
+        unit = "" if declared.unit in ("", "share") else per(declared.unit)
+        return MetricFacts(shown, declared.definition, unit, declared.better, of_each_task)
 
     @property
     def readings_elsewhere(self) -> list[tuple[str, str]]:
@@ -498,12 +500,12 @@ class StudyFacts:
         """What is believed of the spread of metrics, by the design where it holds any, else by the study file."""
         study = self.study
         if self.design is not None and self.design.beliefs:
-            found = [(study.assume.name_of(b.metric), b.sd, b.correlation, b.source) for b in self.design.beliefs]
+            beliefs = [(study.assume.name_of(b.metric), b.sd, b.correlation, b.source) for b in self.design.beliefs]
         else:
-            found = [(name, one.sd, one.correlation, "") for name, one in study.assume.metrics.items()]
+            beliefs = [(name, belief.sd, belief.correlation, "") for name, belief in study.assume.metrics.items()]
         facts = [
             BeliefFacts(plain(name), _three(sd), self._unit(name), _three(correlation), source)
-            for name, sd, correlation, source in found
+            for name, sd, correlation, source in beliefs
         ]
         return list(dict.fromkeys(facts))
 
@@ -536,42 +538,42 @@ class StudyFacts:
         """The scenario and family with the largest chance of a false "supported"; none where none was counted."""
         # Over all scenarios: the rate of a family is its largest, not that of the first scenario.
         design = self.design
-        found = [(s, chance) for s in (design.scenarios if design else ()) for chance in s.false_supported]
-        return max(found, key=lambda pair: pair[1].share) if found else None
+        chances = [(s, chance) for s in (design.scenarios if design else ()) for chance in s.false_supported]
+        return max(chances, key=lambda pair: pair[1].share) if chances else None
 
     @property
     def power(self) -> list[PowerFacts]:
         """Power, hypothesis by hypothesis."""
         hypotheses = self.design.hypotheses if self.design else ()
-        return [self._power(one) for one in hypotheses if one.hypothesis in self.study.hypotheses]
+        return [self._power(power) for power in hypotheses if power.hypothesis in self.study.hypotheses]
 
     @property
     def power_alike(self) -> list[PowerFacts]:
         """The same, hypotheses of which the same is said together."""
         # By everything that is said: of a pack of tasks, dozens of claims have one power.
         groups: dict[tuple[object, ...], list[str]] = {}
-        for one in self.power:
-            at = "" if one.absence or one.power is None else one.at
-            key = (one.least, at, one.absence, one.power, one.seeds_80 if one.power is not None else None)
-            groups.setdefault(key, []).append(one.name)
+        for facts in self.power:
+            at = "" if facts.absence or facts.power is None else facts.at
+            key = (facts.least, at, facts.absence, facts.power, facts.seeds_80 if facts.power is not None else None)
+            groups.setdefault(key, []).append(facts.name)
         return [PowerFacts(names, *key) for key, names in groups.items()]  # type: ignore[arg-type]
 
-    def _power(self, one: Power) -> PowerFacts:
+    def _power(self, power: Power) -> PowerFacts:
         # The size: the sentence says the direction already.
-        name, effect = one.hypothesis, abs(one.effect or 0.0)
+        name, effect = power.hypothesis, abs(power.effect or 0.0)
         at = f"at a true difference of {amount(self.study, name, effect) if effect else '0'}"
         absence = self.study.claims[name].kind.is_absence
-        return PowerFacts([name], self._detectable(one), at, absence, one.power, one.seeds_80)
+        return PowerFacts([name], self._detectable(power), at, absence, power.power, power.seeds_80)
 
-    def _detectable(self, one: Power) -> str:
+    def _detectable(self, power: Power) -> str:
         # In the claim's unit where the SD is known, else in SDs; of a claim by at least D, counted from D.
-        study, name = self.study, one.hypothesis
-        if one.detectable is not None:
-            return amount(study, name, float(f"{one.detectable:.3g}"))
+        study, name = self.study, power.hypothesis
+        if power.detectable is not None:
+            return amount(study, name, float(f"{power.detectable:.3g}"))
         of = "the per-seed differences" if study.paired else "the difference of two independent runs"
         margin = study.hypotheses[name].smallest
         beyond = "" if study.claims[name].by is None else f"{amount(study, name, margin)} and "
-        return f"{beyond}{one.detectable_sd_corrected:.2f} standard deviations of {of}"
+        return f"{beyond}{power.detectable_sd_corrected:.2f} standard deviations of {of}"
 
     # --- amendments
 
@@ -585,7 +587,9 @@ class StudyFacts:
                 registration=entry.registration[:12],
                 known=EVIDENCE[entry.evidence],
                 reason=entry.reason,
-                differences=[(one.field, _value(one.registered), _value(one.now)) for one in entry.differences],
+                differences=[
+                    (change.field, _value(change.registered), _value(change.now)) for change in entry.differences
+                ],
             )
 
 

@@ -157,10 +157,10 @@ def _check_metric(study: Study, metric: str, place: FieldPath) -> None:
         )
 
 
-def _check_arm(arm: str, known: Iterable[str], said: str, place: FieldPath) -> None:
-    names = list(known)
+def _check_arm(arm: str, arms: Iterable[str], fault: str, place: FieldPath) -> None:
+    names = list(arms)
     if arm not in names:
-        raise field_error(place, f"'{arm}' {said}", "one of " + ", ".join(names), nearest(arm, names))
+        raise field_error(place, f"'{arm}' {fault}", "one of " + ", ".join(names), nearest(arm, names))
 
 
 def json_schema() -> dict[str, Any]:

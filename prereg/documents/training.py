@@ -127,8 +127,8 @@ def base_parts(
         return [_of_own(path, value, pins) for path, value in leaves(study.base).items() if path not in without]
     # 1. Field by field, those with words first, in the order of the templates.
     at, parts = leaves(study.base), Parts()
-    said = [path for path in fields_with_words() if path in at]
-    for path in (*said, *(path for path in at if path not in said)):
+    with_words = [path for path in fields_with_words() if path in at]
+    for path in (*with_words, *(path for path in at if path not in with_words)):
         value = at[path]
         if path in without or not _is_described(path, at) or (path == "data.corpus" and "data.mixture" in without):
             continue
@@ -174,35 +174,35 @@ def extent(corpus: CorpusPin) -> str:
 def arms_of(study: Study, pins: Pins | None = None) -> list[ArmFacts]:
     """Every arm, with what it changes in the base."""
     reasons = {} if study.components is None else study.components.reasons()
-    found = []
+    facts = []
     for name, arm in study.arms.items():
         # What the arm writes, what the pilot chose for it, and what follows from both.
         frozen = {} if study.tune is None else study.tune.chosen.get(name, {})
         changes = [
             *_changes(study, arm.overrides, arm.config, pins),
-            *(f"{one} (chosen by the pilot)" for one in _changes(study, frozen, arm.config, pins)),
+            *(f"{change} (chosen by the pilot)" for change in _changes(study, frozen, arm.config, pins)),
             *_changes(study, _follows(study, {**arm.overrides, **frozen}, arm), arm.config, pins),
         ]
         # A registration names ids, which its rule and the ledger use, where a paper has labels alone.
         notes = [name] * (name in study.labels.arms)
         notes += [*(["the baseline"] if name == study.baseline else []), *filter(None, [reasons.get(name)])]
-        found.append(ArmFacts(study.labels.arm(name), name == study.baseline, changes, notes))
-    return found
+        facts.append(ArmFacts(study.labels.arm(name), name == study.baseline, changes, notes))
+    return facts
 
 
 def factors_of(study: Study, pins: Pins | None = None) -> list[FactorFacts]:
     """Every factor; none where the arms are listed one by one."""
-    found = []
+    facts = []
     for factor, levels in study.factors.items():
-        said = []
+        in_words = []
         for level, overrides in levels.items():
             # Any arm with this level will do: it is asked only for the values that the level's fields have
             # in it.
             arm = next(arm for arm in study.arms.values() if overrides.items() <= arm.overrides.items())
             changes = listed(_changes(study, overrides, arm.config, pins)) or "the base, unchanged"
-            said.append((quoted(level), changes))
-        found.append(FactorFacts(factor, said))
-    return found
+            in_words.append((quoted(level), changes))
+        facts.append(FactorFacts(factor, in_words))
+    return facts
 
 
 def _follows(study: Study, written: Mapping[str, JsonValue], arm: Arm) -> dict[str, JsonValue]:
@@ -212,7 +212,9 @@ def _follows(study: Study, written: Mapping[str, JsonValue], arm: Arm) -> dict[s
         path: value
         for path, value in leaves(arm.config).items()
         if value != before.get(path)
-        and not any(path == one or path.startswith(f"{one}.") or one.startswith(f"{path}.") for one in written)
+        and not any(
+            path == changed or path.startswith(f"{changed}.") or changed.startswith(f"{path}.") for changed in written
+        )
     }
 
 
@@ -222,8 +224,8 @@ def _changes(study: Study, overrides: Mapping[str, JsonValue], config: Config, p
         return [_of_own(path, value, pins) for path, value in overrides.items()]
     at = leaves(config)
     # An override of a part of a mapping is said as the whole mapping.
-    whole = {path: next((one for one in at if path.startswith(f"{one}.")), path) for path in overrides}
-    return [words(whole[path], at.get(whole[path], value)) for path, value in overrides.items()]
+    mapping_of = {path: next((field for field in at if path.startswith(f"{field}.")), path) for path in overrides}
+    return [words(mapping_of[path], at.get(mapping_of[path], value)) for path, value in overrides.items()]
 
 
 def words(path: str, value: Any, **how: Any) -> str:
@@ -237,11 +239,11 @@ def leaves(config: Config) -> dict[str, Any]:
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    by_path: dict[str, Any] = {}
     for key, value in tree.items():
         path = prefix + key
-        found |= _leaves(value, path + ".") if isinstance(value, dict) and path not in _MAPPINGS else {path: value}
-    return found
+        by_path |= _leaves(value, path + ".") if isinstance(value, dict) and path not in _MAPPINGS else {path: value}
+    return by_path
 
 
 def _path_and_value(path: str, value: JsonValue) -> str:

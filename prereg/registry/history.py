@@ -232,7 +232,7 @@ class Repeated(FrozenModel):
     @property
     def words(self) -> str:
         """One line."""
-        arms = listed(arm if arm == other else f"{arm} ({other} there)" for arm, other in self.arms.items())
+        arms = listed(arm if arm == theirs else f"{arm} ({theirs} there)" for arm, theirs in self.arms.items())
         return (
             f"{counted(len(self.arms), 'arm')} ({arms}) with seeds {ranged(self.seeds)} are runs of '{self.study}' too "
             f"({self.known.event}, {moment(self.known.at)}). A claim chosen by what those showed promises nothing. "

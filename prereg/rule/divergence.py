@@ -91,7 +91,7 @@ def impossible_after(study: Study, arm: str) -> tuple[str, ...] | None:
     planned = len(study.seeds_of(arm))
     too_few = planned - 1 < least_of(study, planned)
     possible = {name: _endings(study, name, arm, too_few=too_few) for name in claims}
-    kept = {"inconclusive"}
+    possible_verdicts = {"inconclusive"}
     # For every combination of outcomes to reckon with, and every answer about the other arms: a verdict is kept where
     # all cases within the combination give it.
     for ends in product(*possible.values()):
@@ -99,8 +99,8 @@ def impossible_after(study: Study, arm: str) -> tuple[str, ...] | None:
         for answers in product((False, True), repeat=len(arms)):
             stable = {name: (answer,) for name, answer in zip(arms, answers, strict=True)} | {arm: (False,)}
             verdicts = study.rule.verdicts(outcomes, stable)
-            kept |= set(verdicts) if len(verdicts) == 1 else set()
-    return tuple(dict.fromkeys(line.verdict for line in study.decision if line.verdict not in kept))
+            possible_verdicts |= set(verdicts) if len(verdicts) == 1 else set()
+    return tuple(dict.fromkeys(line.verdict for line in study.decision if line.verdict not in possible_verdicts))
 
 
 def _endings(study: Study, name: str, arm: str, *, too_few: bool) -> set[frozenset[Outcome]]:

@@ -203,8 +203,8 @@ class Rule:
     @cached_property
     def questions(self) -> tuple[Question, ...]:
         """Every question that some line asks, in the order of the lines."""
-        asked = (questions(condition) for condition in self.conditions if condition is not None)
-        return tuple(question for of_line in asked for question in of_line)
+        of_lines = (questions(condition) for condition in self.conditions if condition is not None)
+        return tuple(question for of_line in of_lines for question in of_line)
 
     @property
     def arms_read(self) -> tuple[str, ...]:

@@ -64,14 +64,14 @@ class SealCheck(FrozenModel):
 
 def examine_seals(root: Root, name: str, entries: Iterable[Entry], trust: Trust) -> tuple[SealCheck, ...]:
     """One check a seal of a study, in the order of the ledger."""
-    known = tuple(entry for entry in entries if entry.study == name)
-    locks = [entry.lock_sha256 for entry in promises_of(known, name)]
+    of_study = tuple(entry for entry in entries if entry.study == name)
+    locks = [entry.lock_sha256 for entry in promises_of(of_study, name)]
     # 1. When the first run or look was on record, for `after_runs`.
-    begun = min((entry.index for entry in known if entry.event in _RUNS), default=None)
-    found = []
+    begun = min((entry.index for entry in of_study if entry.event in _RUNS), default=None)
+    checks = []
     state: State
     # 2. Each seal: readable, of a lock of this study, and then what its mechanism says.
-    for entry in newest_attestations(known, name):
+    for entry in newest_attestations(of_study, name):
         superseded = bool(locks) and entry.lock_sha256 != locks[-1]
         if entry.kind not in KINDS:
             state, says = "broken", f"ledger entry {entry.index} attests something that this version cannot read"
@@ -80,7 +80,7 @@ def examine_seals(root: Root, name: str, entries: Iterable[Entry], trust: Trust)
         else:
             result = _result_of(root, name, entry, trust, superseded=superseded)
             state, says = result.state, result.says
-        found.append(
+        checks.append(
             SealCheck(
                 study=name,
                 kind=entry.kind,
@@ -92,7 +92,7 @@ def examine_seals(root: Root, name: str, entries: Iterable[Entry], trust: Trust)
                 after_runs=begun is not None and begun < entry.index,
             )
         )
-    return tuple(found)
+    return tuple(checks)
 
 
 def unnamed_seals(root: Root, name: str, entries: Iterable[Entry]) -> tuple[str, ...]:
@@ -101,8 +101,8 @@ def unnamed_seals(root: Root, name: str, entries: Iterable[Entry]) -> tuple[str,
     named = {entry.file for entry in entries if isinstance(entry, AttestedEntry) and entry.study == name}
     suffixes = "|".join(re.escape(kind.suffix) for kind in KINDS.values() if kind.suffix)
     looks_like = re.compile(rf"{re.escape(name)}\.[0-9a-f]{{8}}(\.\d+)?({suffixes})")
-    found = sorted(path.name for path in root.studies.iterdir() if looks_like.fullmatch(path.name))
-    return tuple(f"studies/{file}" for file in found if f"studies/{file}" not in named)
+    files = sorted(path.name for path in root.studies.iterdir() if looks_like.fullmatch(path.name))
+    return tuple(f"studies/{file}" for file in files if f"studies/{file}" not in named)
 
 
 def _result_of(root: Root, name: str, entry: AttestedEntry, trust: Trust, *, superseded: bool) -> SealResult:

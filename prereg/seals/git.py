@@ -139,13 +139,13 @@ class LedgerHistory:
     def faults(self, root: Root, study: str) -> list[str]:
         """What was taken back of a study, looks at outcomes first, and what brings it back; a sentence each."""
         # Looks and decisions first: to take back those is what would pay.
-        gone = [one for one in self.taken_back if one.entry.study == study]
+        gone = [taken for taken in self.taken_back if taken.entry.study == study]
         if not gone:
             return []
-        ledger, first = root.relative(root.ledger), sorted(gone, key=lambda one: one.entry.event not in _OUTCOMES)
+        ledger, first = root.relative(root.ledger), sorted(gone, key=lambda taken: taken.entry.event not in _OUTCOMES)
         more = f"{len(gone) - _SHOWN} more entries were taken back; " if len(gone) > _SHOWN else ""
         back = f"git show {gone[-1].commit[:7]}:./{ledger} | grep -vxFf {ledger} >> {ledger}   (brings them back)"
-        return [*(one.words for one in first[:_SHOWN]), f"{more}{back}"]
+        return [*(taken.words for taken in first[:_SHOWN]), f"{more}{back}"]
 
 
 def ledger_history(root: Root) -> LedgerHistory:
@@ -169,7 +169,7 @@ def ledger_history(root: Root) -> LedgerHistory:
     gone = [(parsed(line, sliced=False)[0], commit) for line, commit in history if line not in here]
     taken_back = tuple(TakenBack(entry, commit) for entry, commit in gone if isinstance(entry, Entry))
     reason = "this clone is shallow" if shallow == "true" else "" if history else "no commit holds the ledger"
-    return LedgerHistory(tuple(sorted(taken_back, key=lambda one: (one.entry.index, one.entry.at))), reason)
+    return LedgerHistory(tuple(sorted(taken_back, key=lambda taken: (taken.entry.index, taken.entry.at))), reason)
 
 
 @lru_cache(maxsize=4)

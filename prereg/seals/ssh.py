@@ -98,8 +98,8 @@ def examine_signature(message: bytes, signature: Path, signers: Path | None, *, 
             shown = "".join(sign for sign in principal if sign.isprintable())
             return SealResult(state="holds", says=f"signed by {shown}, key {fingerprint}")
         named = verified
-    said = "" if not principals and _said(named).rstrip(".") == "No principal matched" else f" ({_said(named)})"
-    return SealResult(state="unvouched", says=f"{by}, which {signers.name} does not vouch for{said}")
+    why = "" if not principals and _said(named).rstrip(".") == "No principal matched" else f" ({_said(named)})"
+    return SealResult(state="unvouched", says=f"{by}, which {signers.name} does not vouch for{why}")
 
 
 def _fingerprint(message: bytes, signature: bytes) -> str | None:
@@ -108,25 +108,25 @@ def _fingerprint(message: bytes, signature: bytes) -> str | None:
         path = Path(folder) / "signature"
         path.write_bytes(signature)
         done = _keygen("check-novalidate", "-n", NAMESPACE, "-s", str(path), message=message)
-    found = _FINGERPRINT.search(done.output.decode("utf-8", "replace"))
-    return found.group(1) if done.is_yes and found else None
+    match = _FINGERPRINT.search(done.output.decode("utf-8", "replace"))
+    return match.group(1) if done.is_yes and match else None
 
 
 def _keygen(action: str, *words: str, message: bytes = b"") -> Answer:
     return ask(_KEYGEN, "-Y", action, *words, data=message, seconds=TIMEOUT_S)
 
 
-def _refused(key: Path, said: str) -> SealError:
+def _refused(key: Path, complaint: str) -> SealError:
     where = Where(file=key)
     # By the words of OpenSSH, which LC_ALL=C keeps in English (`prereg.program`).
-    if "passphrase" in said:
+    if "passphrase" in complaint:
         return SealError(
             "the key is protected by a passphrase, and this verb does not ask for it",
             required="the key in an agent, or a key without a passphrase",
             fix=f"ssh-add {key}",
             where=where,
         )
-    if "too open" in said:
+    if "too open" in complaint:
         return SealError(
             "others may read this private key, and ssh-keygen does not use such a key",
             required="a private key that only you can read",
@@ -134,7 +134,7 @@ def _refused(key: Path, said: str) -> SealError:
             where=where,
         )
     return SealError(
-        f"ssh-keygen cannot sign with this key: {said or 'it does not say why'}",
+        f"ssh-keygen cannot sign with this key: {complaint or 'it does not say why'}",
         required="a private ssh key of a known type, or the .pub file of a key that the agent holds",
         fix="ssh-keygen -t ed25519 -f KEY",
         where=where,

@@ -155,21 +155,21 @@ def conflicts(study: Study, rows: Sequence[Conflict]) -> Iterator[SpecError]:
     for row in rows:
         # `this` first: most rows do not apply, and the second side is then never looked for.
         this = None if row.other in changed else next(_matches(study, row.this), None)
-        other = next(_matches(study, row.other), None) if this is not None else None
-        if this is not None and other is not None:
-            yield field_error(this.place, f"{this.words} and {other.words}", row.because, this.fix or row.fix)
+        against = next(_matches(study, row.other), None) if this is not None else None
+        if this is not None and against is not None:
+            yield field_error(this.place, f"{this.words} and {against.words}", row.because, this.fix or row.fix)
             # `analysis.test: items` against three rows would say three times to change the test.
             if row.fix.partition(":")[0] == row.other.partition(":")[0]:
                 changed.add(row.other)
 
 
-def _matches(study: Study, thing: str) -> Iterator[Match]:
+def _matches(study: Study, side: str) -> Iterator[Match]:
     """One side of a row as a study has it; nothing where it does not."""
-    if thing in _FACTS:
-        yield from _FACTS[thing](study)
+    if side in _FACTS:
+        yield from _FACTS[side](study)
         return
     # Four forms of a value: `given`, `none`, words, or `not` and words.
-    path, place, value_of_row, words = _read(thing)
+    path, place, value_of_row, words = _read(side)
     value = reduce(lambda outer, name: getattr(outer, name, None), place, cast("Any", study))
     has = _words(value)
     if value_of_row == "given":
@@ -186,9 +186,9 @@ def _matches(study: Study, thing: str) -> Iterator[Match]:
 
 
 @cache
-def _read(thing: str) -> tuple[str, tuple[str, ...], str, frozenset[str]]:
+def _read(side: str) -> tuple[str, tuple[str, ...], str, frozenset[str]]:
     """The path of a setting, the same as a place, the value of a row as it is written, and the words of it."""
-    path, _, value = thing.partition(": ")
+    path, _, value = side.partition(": ")
     return path, tuple(path.split(".")), value, frozenset(value.removeprefix("not ").split(" or "))
 
 
