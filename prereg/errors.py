@@ -64,7 +64,14 @@ class StudyError(Exception):
         super().__init__(self.text())
 
     def followed_by(self, others: Sequence[StudyError]) -> Self:
-        """The same error with further ones of the file after it, ten in all, each message once."""
+        """The same error with further ones of the file after it, ten in all, each message once.
+
+        >>> first, second = SpecError("no claim", where=Where(line=3)), SpecError("no seeds", required="a list")
+        >>> print(first.followed_by([second, second]))
+        line 3: no claim
+        error: no seeds
+          required: a list
+        """
         by_text: dict[str, StudyError] = {self.text(): self}
         # A new error: one that was raised already keeps its text and its place.
         first = type(self)(self.found, required=self.required, fix=self.fix, where=self.where)
@@ -117,13 +124,27 @@ class RuleError(SpecError):
 
 
 def field_error(field: FieldPath, found: str, required: str, fix: str = "") -> SpecError:
-    """The error of one field of a study: a `ClaimError` where the field is a claim, else a `SpecError`."""
+    """The error of one field of a study: a `ClaimError` where the field is a claim, else a `SpecError`.
+
+    >>> error = field_error(("hypotheses", "gain", "claim"), "an empty claim", "LEFT VERB METRIC")
+    >>> type(error).__name__
+    'ClaimError'
+    >>> print(error)
+    hypotheses.gain.claim: an empty claim
+      required: LEFT VERB METRIC
+    """
     kind = ClaimError if field[-1:] == ("claim",) else SpecError
     return kind(found, required=required, fix=fix, where=Where(field=field))
 
 
 def not_one_of(field: FieldPath, found: str, name: str, names: Collection[str]) -> SpecError:
-    """The error of a name that is none of those that are known, with the nearest of them."""
+    """The error of a name that is none of those that are known, with the nearest of them.
+
+    >>> print(not_one_of(("trainer",), "'gtp'", "gtp", ("gpt", "command")))
+    trainer: 'gtp'
+      required: one of gpt, command
+      try:      did you mean 'gpt'?
+    """
     return field_error(field, found, "one of " + ", ".join(names), nearest(name, names))
 
 
@@ -178,7 +199,11 @@ class SealError(StudyError):
 
 
 def dotted(path: FieldPath) -> str:
-    """`('hypotheses', 'gain', 'claim')` as a user writes it: `hypotheses.gain.claim`, indices in brackets."""
+    """`('hypotheses', 'gain', 'claim')` as a user writes it: `hypotheses.gain.claim`, indices in brackets.
+
+    >>> dotted(("decision", 0, "when")), dotted(("base", "optim.lr"))
+    ('decision[0].when', 'base.optim.lr')
+    """
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else (f".{part}" if text else part)
@@ -186,7 +211,11 @@ def dotted(path: FieldPath) -> str:
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """A ready sentence naming the closest known word, or listing the known ones when none is close."""
+    """A ready sentence naming the closest known word, or listing the known ones when none is close.
+
+    >>> nearest("lr", ["optim.lr", "data.seed"]), nearest("sead", ["seed", "steps"]), nearest("z", ["seed", "steps"])
+    ("did you mean 'optim.lr'?", "did you mean 'seed'?", 'use one of: seed, steps')
+    """
     names = sorted(set(words))
     # `lr` of optim.lr: closer than any word of a similar spelling, where it is the only one.
     ending = [name for name in names if name.endswith(f".{word}")]

@@ -62,6 +62,9 @@ def visible(text: str, *, lines: bool = False) -> str:
     """The text with every character that cannot be seen written out: an escape character as `\\x1b`.
 
     A line break or a tab becomes a space, so that nobody can begin a line of ours; `lines` keeps them.
+
+    >>> print(visible("red: \\x1b[31m, then\\na line"))
+    red: \\x1b[31m, then a line
     """
     if not text.isprintable():
         broken = _BREAK.sub((lambda match: match[0][-1]) if lines else " ", text)
@@ -73,13 +76,21 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def quoted(name: str) -> str:
-    """A name of the user's, set apart from our words."""
+    """A name of the user's, set apart from our words.
+
+    >>> print(quoted("slow"))
+    "slow"
+    """
     return f'"{visible(name)}"'
 
 
 def json_visible(text: str, encoding: str | None = None) -> str:
     """JSON with every character that cannot be seen as an escape of JSON's own: it still says the same. All but ASCII
-    is escaped where the encoding of a stream cannot write it."""
+    is escaped where the encoding of a stream cannot write it.
+
+    >>> print(json_visible('{"name": "a\\u200bb"}'), json_visible('{"name": "é"}', encoding="ascii"))
+    {"name": "a\\u200bb"} {"name": "\\u00e9"}
+    """
     if text.isascii() and "\x7f" not in text:
         return text  # JSON allows no other control character within a string
     try:
@@ -95,7 +106,11 @@ def json_visible(text: str, encoding: str | None = None) -> str:
 
 
 def markdown_line(text: str) -> str:
-    """Plain text in one line that Markdown shows unchanged. Lone `_` inside words and `p < .05` need no escape."""
+    """Plain text in one line that Markdown shows unchanged. Lone `_` inside words and `p < .05` need no escape.
+
+    >>> print(markdown_line("*a* and b_c at p < .05"))
+    \\*a\\* and b_c at p < .05
+    """
     return _prose(_one_line(text), "`*|")
 
 
@@ -115,7 +130,11 @@ def markdown_sentence(text: str, *, numbered: bool = False) -> str:
 
 
 def curly(text: str) -> str:
-    """The text with straight quotes as opening and closing ones."""
+    """The text with straight quotes as opening and closing ones.
+
+    >>> print(curly('the "best" of "all"'))
+    the “best” of “all”
+    """
     return _OPENING_QUOTE.sub(lambda match: {'"': "“", "'": "‘"}[match[1]], text).replace('"', "”")
 
 
@@ -123,6 +142,9 @@ def latex(text: str) -> str:
     """Plain text that LaTeX shows unchanged.
 
     pdflatex has no glyph for most scripts: a character that it cannot show becomes `\\ablatechar{CODE}`.
+
+    >>> print(latex("50% of a_b & c"))
+    50\\% of a\\_b \\& c
     """
     return "".join(_in_latex(character) for character in _LIGATURE.sub("\0", visible(text)))
 

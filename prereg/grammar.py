@@ -124,7 +124,13 @@ class Language:
 
 
 def pointed(text: str, column: int, message: str) -> str:
-    """The message, the sentence below it, and a caret under the column (from 1)."""
+    """The message, the sentence below it, and a caret under the column (from 1).
+
+    >>> print(pointed("a lower val/loss", 3, "'lower' where a verb should be"))
+    'lower' where a verb should be, column 3
+        a lower val/loss
+          ^
+    """
     if not text.strip():
         return message
     shown = re.sub(r"\s", " ", text.rstrip())

@@ -43,6 +43,7 @@ def register(
     root, loaded, pins = _opened(Path(study))
     at = datetime.now(UTC).isoformat(timespec="seconds")
     written = register_study(root, loaded, pins=pins, design=design, tool=tool or _TOOL, at=at)
+    # Last: the page is made of the lock and the ledger as they are after the entry.
     keep_page(root, loaded.study.study)
     return written
 

@@ -31,7 +31,11 @@ MOST_FIXED = 13
 
 def number(value: float, decimals: int) -> str:
     """Fixed decimals, thousands grouped, a real minus sign, and never a negative zero; `−5.0e−14` where the decimals
-    are those of a very small number, and `4.99679e+298` of a very large one, with six digits at most."""
+    are those of a very small number, and `4.99679e+298` of a very large one, with six digits at most.
+
+    >>> number(-12345.678, 2), number(-0.001, 1), number(-5e-14, 14)
+    ('−12,345.68', '0.0', '−5e−14')
+    """
     assert math.isfinite(value), value
     # A double has 15 to 17 significant digits: beyond that, fixed decimals would show digits that it does not hold.
     if decimals > MOST_FIXED or abs(value) >= 1e15:
@@ -47,13 +51,21 @@ def number(value: float, decimals: int) -> str:
 
 
 def crosses(value: float, decimals: int, marks: Iterable[float]) -> bool:
-    """Whether rounding puts a value on another side of one of the marks, or onto one that it is not at."""
+    """Whether rounding puts a value on another side of one of the marks, or onto one that it is not at.
+
+    >>> crosses(0.0496, 2, [0.05]), crosses(0.0496, 4, [0.05])
+    (True, False)
+    """
     shown = round(value, decimals)
     return any(_sign(shown - mark) != _sign(value - mark) for mark in marks)
 
 
 def compact(value: float) -> str:
-    """A number alone, such as a margin: at most six significant digits, no trailing zeros."""
+    """A number alone, such as a margin: at most six significant digits, no trailing zeros.
+
+    >>> compact(0.0200000001), compact(1234567.0), compact(1e-05)
+    ('0.02', '1,234,570', '0.00001')
+    """
     assert math.isfinite(value), value
     # Decimal, so that 1e-05 and 1e+06 are written out without rounding again.
     text = f"{value:.6g}"
@@ -76,6 +88,9 @@ def p_value(p: float, levels: Iterable[float] = ()) -> str:
     """A p value without its name: `.034`, `< .0001`, `1`. Never 0, and never on another side of a level than p itself.
 
     `levels` are the levels in use; the usual thresholds are kept to as well.
+
+    >>> p_value(0.0344), p_value(0.04996, levels=[0.05]), p_value(1e-9)
+    ('.034', '.04996', '< .0001')
     """
     assert 0 < p <= 1, p
     marks = {*P_MARKS, *levels}
@@ -101,23 +116,39 @@ def _sign(value: float) -> int:
 
 
 def level(value: float) -> str:
-    """`95%`, `97.5%`."""
+    """`95%`, `97.5%`.
+
+    >>> level(0.95), level(0.975)
+    ('95%', '97.5%')
+    """
     return compact(round(100 * value, 2)) + "%"
 
 
 def counted(n: int, word: str, plural: str | None = None) -> str:
-    """`1 run`, `2 runs`."""
+    """`1 run`, `2 runs`.
+
+    >>> counted(1, "run"), counted(1200, "run"), counted(2, "family", "families")
+    ('1 run', '1,200 runs', '2 families')
+    """
     return f"{n:,} {word if n == 1 else plural or word + 's'}"
 
 
 def listed(words: Iterable[str], *, last: str = "and") -> str:
-    """`a, b and c`."""
+    """`a, b and c`.
+
+    >>> listed(["a"]), listed(["a", "b", "c"]), listed(["a", "b"], last="or")
+    ('a', 'a, b and c', 'a or b')
+    """
     items = list(words)
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}" if items else ""
 
 
 def ranged(values: Sequence[int]) -> str:
-    """Seeds: `1 to 5` when they run without a gap, otherwise each of them."""
+    """Seeds: `1 to 5` when they run without a gap, otherwise each of them.
+
+    >>> ranged([1, 2, 3, 4, 5]), ranged([1, 2]), ranged([1, 3, 7])
+    ('1 to 5', '1, 2', '1, 3, 7')
+    """
     ordered = list(values)
     # `1 to 2` is longer than `1, 2`.
     if len(ordered) > 2 and all(after - before == 1 for before, after in pairwise(ordered)):
@@ -126,7 +157,11 @@ def ranged(values: Sequence[int]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`12.3 s`, `4 min 05 s`, `2 h 07 min`."""
+    """`12.3 s`, `4 min 05 s`, `2 h 07 min`.
+
+    >>> duration(12.34), duration(59.97), duration(7601.0)
+    ('12.3 s', '1 min 00 s', '2 h 07 min')
+    """
     assert math.isfinite(seconds) and seconds >= 0, seconds
     # 60.0 s would be rounded up from here; the next unit says it better.
     if seconds < 59.95:
@@ -139,7 +174,11 @@ def duration(seconds: float) -> str:
 
 
 def moment(iso: str) -> str:
-    """An ISO 8601 time as `2026-05-04 13:20 UTC`; anything else unchanged."""
+    """An ISO 8601 time as `2026-05-04 13:20 UTC`; anything else unchanged.
+
+    >>> moment("2026-05-04T15:20:31+02:00"), moment("yesterday")
+    ('2026-05-04 13:20 UTC', 'yesterday')
+    """
     try:
         at = datetime.fromisoformat(iso)
     except ValueError:
@@ -150,7 +189,11 @@ def moment(iso: str) -> str:
 
 
 def share(value: float) -> str:
-    """A probability or a share in percent, one decimal."""
+    """A probability or a share in percent, one decimal.
+
+    >>> share(0.0501), share(1.0)
+    ('5.0%', '100.0%')
+    """
     return f"{number(100 * value, 1)}%"
 
 
@@ -160,7 +203,11 @@ def short(sha256: str) -> str:
 
 
 def side(weights: Mapping[str, float]) -> str:
-    """One side of a claim as a reader would write it."""
+    """One side of a claim as a reader would write it.
+
+    >>> side({"a": 1.0}), side({"a": 0.5, "b": 0.5}), side({"a": 1.0, "b": -1.0})
+    ('a', '(0.5*a + 0.5*b)', '(a - b)')
+    """
     if len(weights) == 1 and next(iter(weights.values())) == 1.0:
         return next(iter(weights))
     text = ""
@@ -185,7 +232,11 @@ _OF_PAIRS = (
 
 
 def without_pairs(text: str) -> str:
-    """A sentence of ours as it reads where each seed gives one number and no two sides are compared."""
+    """A sentence of ours as it reads where each seed gives one number and no two sides are compared.
+
+    >>> without_pairs("the paired t over per-seed differences")
+    'the one-sample t over one number per seed'
+    """
     for pattern, instead in _OF_PAIRS:
         text = re.sub(pattern, instead, text)
     return text
@@ -201,7 +252,11 @@ def after_number(unit: str) -> str:
 
 
 def unit_of(metric: str, scale: Scale = "raw", own: Mapping[str, str] | None = None) -> str:
-    """The unit of a metric on a scale, or nothing where it has none; `own` has the units of the study's own metrics."""
+    """The unit of a metric on a scale, or nothing where it has none; `own` has the units of the study's own metrics.
+
+    >>> unit_of("val/loss"), unit_of("val/loss", "log"), unit_of("mine", own={"mine": "ms"})
+    ('nats/token', 'nats/token, log scale', 'ms')
+    """
     declared = METRICS.get(metric) or TASK_METRICS.get(metric)
     unit = (own or {}).get(metric, declared.unit if declared else "")
     return unit if scale == "raw" else ", ".join(part for part in (unit, f"{scale} scale") if part)

@@ -56,6 +56,12 @@ def parse_yaml(source: bytes, lines: Lines, *, first: str = "study: NAME") -> di
     """Plain data of one YAML mapping; `lines` is filled with the line of every path, from 1.
 
     `first` is what such a file begins with, for a file that was left empty.
+
+    >>> lines: Lines = {}
+    >>> parse_yaml(b"study: tiny\\nseeds: [1, 2]\\n", lines)
+    {'study': 'tiny', 'seeds': [1, 2]}
+    >>> lines[("seeds",)], lines[("seeds", 1)]
+    (2, 2)
     """
     text = _decode(source)
     if "\t" not in text:  # which libyaml takes in more places
@@ -73,7 +79,11 @@ def parse_yaml(source: bytes, lines: Lines, *, first: str = "study: NAME") -> di
 
 
 def line_of(field: FieldPath, lines: Lines) -> int | None:
-    """The line of a field, or of its nearest ancestor in the file."""
+    """The line of a field, or of its nearest ancestor in the file.
+
+    >>> line_of(("base", "optim", "lr"), {("base",): 4, ("base", "optim"): 5}), line_of(("seeds",), {("base",): 4})
+    (5, None)
+    """
     for length in range(len(field), 0, -1):
         if field[:length] in lines:
             return lines[field[:length]]
@@ -92,7 +102,15 @@ def _decode(source: bytes) -> str:
 
 
 def check_text(text: str, line: int, blank: str = "\t\n") -> None:
-    """Refuse what a reader cannot see or two readers would compare differently."""
+    """Refuse what a reader cannot see or two readers would compare differently.
+
+    >>> check_text("plain words", line=1)
+    >>> check_text("a\\u200bb", line=7)
+    Traceback (most recent call last):
+    prereg.errors.StudyFileError: line 7: U+200B (ZERO WIDTH SPACE) at column 2
+      required: text without control, invisible or bidirectional characters
+      try:      delete the character
+    """
     if text.isascii() and text.isprintable():
         return
     marks = 0

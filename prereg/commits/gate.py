@@ -101,7 +101,11 @@ def _groundless(study: Study, verdict: str) -> SpecError:
 
 
 def commit_in_name(commit: str) -> str:
-    """A commit as the name of a study holds it."""
+    """A commit as the name of a study holds it.
+
+    >>> commit_in_name("0123456789abcdef0123456789abcdef01234567")
+    '0123456'
+    """
     return commit[:_SHORT]
 
 
@@ -115,7 +119,12 @@ def name_of(study: str, base: str, head: str, attempt: int = 1) -> str:
 
 
 def attempt_of(name: str, base: str, head: str) -> tuple[str, int] | None:
-    """The study and the attempt in the name of a comparison of two commits; none of any other name."""
+    """The study and the attempt in the name of a comparison of two commits; none of any other name.
+
+    >>> name = name_of("width", "0" * 40, "1" * 40, attempt=2)
+    >>> attempt_of(name, "0" * 40, "1" * 40), attempt_of("other", "0" * 40, "1" * 40)
+    (('width', 2), None)
+    """
     parts = re.fullmatch(rf"(.+)-{commit_in_name(base)}-{commit_in_name(head)}(?:-([0-9]+))?", name)
     return None if parts is None else (parts[1], int(parts[2] or 1))
 

@@ -28,5 +28,9 @@ def keep_commits(root: Root, study: str, pins: Mapping[str, CommitPin]) -> None:
 
 
 def reference(study: str, commit: str) -> str:
-    """The name of the reference that keeps a commit of a study."""
+    """The name of the reference that keeps a commit of a study.
+
+    >>> reference("width", "0" * 40)
+    'refs/ablate/width/0000000000000000000000000000000000000000'
+    """
     return f"refs/ablate/{study}/{commit}"

@@ -125,12 +125,20 @@ def _claim_facts(study: Study, label: str, name: str) -> ClaimFacts:
 
 
 def plain(metric: str) -> str:
-    """The metric as a reader calls it."""
+    """The metric as a reader calls it.
+
+    >>> plain("val/loss"), plain("mine/speed")
+    ('validation loss', 'mine/speed')
+    """
     return PLAIN.get(metric, metric)
 
 
 def per(unit: str) -> str:
-    """`nats per token` for `nats/token`."""
+    """`nats per token` for `nats/token`.
+
+    >>> per("nats/token"), per("s")
+    ('nats per token', 's')
+    """
     return unit.replace("/", " per ")
 
 
@@ -255,7 +263,13 @@ def _side(weights: Mapping[str, float]) -> str:
 
 
 def meaning(claim: Claim, outcome: str, smallest: float, *, unit: str = "", baseline: str = "") -> str:
-    """What an outcome says of a claim, in plain words: of a refuted `a does_not_worsen M` that `a worsens M`."""
+    """What an outcome says of a claim, in plain words: of a refuted `a does_not_worsen M` that `a worsens M`.
+
+    >>> from prereg.study.claim import parse_claim
+    >>> claim = parse_claim("a does_not_worsen val/loss", baseline="b")
+    >>> meaning(claim, "refuted", 0.02, unit="nats/token")
+    'a worsens val/loss compared with b'
+    """
     left, right, verb = claim.left_side, claim.right_side, claim.kind.bare
     # "compared with the baseline" is what a claim means without it.
     than = "" if right == claim.labels.arm(baseline) or not claim.is_paired else f" compared with {right}"
@@ -295,7 +309,13 @@ def margin(claim: Claim, smallest: float, unit: str) -> str:
 
 
 def zone_in_words(verb: Verb, better: Better, zone: str) -> str:
-    """A zone (`ablate.judge.verdict.Zone`) as it reads for the claim."""
+    """A zone (`ablate.judge.verdict.Zone`) as it reads for the claim.
+
+    >>> zone_in_words("lowers", "lower", "short of the margin")
+    'worse or too small to matter'
+    >>> zone_in_words("changes", "lower", "short of the margin")
+    'less than the margin'
+    """
     if zone == "undecided":
         return zone
     reached = zone == "at least the margin"
@@ -306,5 +326,6 @@ def zone_in_words(verb: Verb, better: Better, zone: str) -> str:
         return zone if reached else "less than the margin"
     if reached:
         return zone
+    # Short of the margin lies everything on the other side too, however large: the words must hold for both.
     opposite = "the other way" if better == "neither" else "worse" if kind.towards == better else "better"
     return f"{opposite} or too small to matter"

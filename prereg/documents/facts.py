@@ -606,7 +606,12 @@ def registered_facts(root: Root, name: str) -> StudyFacts | None:
 
 def condition_in_words(condition: Condition, *, outer: bool = True) -> str:
     """A condition of the decision list in words; names and grouping are kept. In parentheses where it joins several
-    and is not the `outer` one."""
+    and is not the `outer` one.
+
+    >>> from prereg.rule.condition import parse_condition
+    >>> condition_in_words(parse_condition("supported(gain) and not stable(fast)"))
+    'gain is supported and arm "fast" is not stable'
+    """
     # From the special to the general: `not stable(V)` reads as one phrase, and a family is named once for all
     # members.
     match condition:

@@ -67,7 +67,11 @@ def rendered(file: str, facts: StudyFacts, **values: object) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text with every run of white space as a space."""
+    """The text with every run of white space as a space.
+
+    >>> one_line("two\\n  lines")
+    'two lines'
+    """
     return " ".join(text.split())
 
 
@@ -190,5 +194,9 @@ _BLANK_LINES = re.compile(r"\n\s*\n")
 
 
 def paragraphs(text: str) -> list[str]:
-    """What stands between blank lines, stripped; nothing for a part that holds nothing."""
+    """What stands between blank lines, stripped; nothing for a part that holds nothing.
+
+    >>> paragraphs("one\\n\\n\\n two\\nlines\\n\\n")
+    ['one', 'two\\nlines']
+    """
     return [part for part in map(str.strip, _BLANK_LINES.split(text)) if part]

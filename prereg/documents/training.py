@@ -234,7 +234,11 @@ def words(path: str, value: Any, **how: Any) -> str:
 
 
 def leaves(config: Config) -> dict[str, Any]:
-    """Dotted path -> value of every field; a field that has words for a mapping is one of them."""
+    """Dotted path -> value of every field; a field that has words for a mapping is one of them.
+
+    >>> leaves({"optim": {"lr": 0.1}, "tags": ["a"]})
+    {'optim.lr': 0.1, 'tags': ['a']}
+    """
     return _leaves(config.model_dump(mode="json") if isinstance(config, Training) else config)
 
 

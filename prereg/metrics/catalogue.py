@@ -343,7 +343,11 @@ class Catalogue(Mapping[str, Metric]):
         return int(number) if family is not None and family.counted == counted else None
 
     def layer(self, name: str) -> int | None:
-        """The block that a metric is about; none where it is about no single one."""
+        """The block that a metric is about; none where it is about no single one.
+
+        >>> METRICS.layer("grad/layer_3"), METRICS.layer("val/loss")
+        (3, None)
+        """
         return self.number(name, "block")
 
     def bin(self, name: str) -> int | None:

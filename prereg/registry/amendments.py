@@ -246,7 +246,12 @@ def reached(study: Study, differences: Sequence[Difference]) -> dict[str, Reach]
 
 
 def keeps_runs(differences: Iterable[Difference]) -> bool:
-    """Whether an amendment changes nothing that a run depends on: then the runs that were made stay its runs."""
+    """Whether an amendment changes nothing that a run depends on: then the runs that were made stay its runs.
+
+    >>> words, steps = (Difference(field=field, registered=1, now=2) for field in ("title", "base.steps"))
+    >>> keeps_runs([words]), keeps_runs([words, steps])
+    (True, False)
+    """
     # bool(rows): an amendment that does not say what it changed keeps nothing.
     rows = [effect_of(difference.field) for difference in differences]
     return bool(rows) and all(row is not None and row.keeps_runs for row in rows)
@@ -326,7 +331,14 @@ def scope_of(field: str) -> Scope | None:
 
 
 def effect_of(field: str) -> AmendmentEffect | None:
-    """The row of the table for a field; none for a field that is not in it."""
+    """The row of the table for a field; none for a field that is not in it.
+
+    >>> effect = effect_of("hypotheses.gain.smallest")
+    >>> effect.scope, effect.keeps_runs, effect.why
+    ('hypothesis', True, 'another claim, margin, scale or reading is another test')
+    >>> effect_of("no.such.field") is None
+    True
+    """
     longest: tuple[int, AmendmentEffect] | None = None
     for row in AMENDMENT_EFFECTS:
         for pattern in row.fields:

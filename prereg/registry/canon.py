@@ -62,6 +62,11 @@ def sha256_of(value: Any) -> str:
 
 
 def sha256_file(path: Path) -> str:
-    """Hex sha256 of a file, read in pieces."""
+    """Hex sha256 of a file, read in pieces.
+
+    >>> _ = Path("file").write_bytes(b"abc")
+    >>> sha256_file(Path("file")) == sha256_bytes(b"abc")
+    True
+    """
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -527,7 +527,12 @@ def entry_kind(event: str, body: Mapping[str, object]) -> type[Entry]:
 
 
 def entry_of(line: Any) -> Entry:
-    """The entry that the JSON object of a line is. Raises `ValueError`, of which pydantic's errors are some."""
+    """The entry that the JSON object of a line is. Raises `ValueError`, of which pydantic's errors are some.
+
+    >>> entry_of({"event": "no such event"})
+    Traceback (most recent call last):
+    ValueError: an entry has the fields format, index, at, event, study, registration, previous, joins, sha256 and body
+    """
     if not isinstance(line, dict) or line.keys() != {*HEADER, "body"} or not isinstance(line["body"], dict):
         raise ValueError(f"an entry has the fields {', '.join(HEADER)} and body")
     # The body's keys are the names of fields, but for a few (`keys`): words that the header has, or Python cannot

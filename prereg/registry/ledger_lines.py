@@ -133,7 +133,11 @@ _CONFLICT = (b"<<<<<<<", b"|||||||", b"=======", b">>>>>>>")
 
 @lru_cache(maxsize=2**12)
 def parsed(line: bytes, *, sliced: bool) -> tuple[Entry | Withheld | None, str]:
-    """The entry of a line that is sound in itself, or of a slice its link, or what is wrong with the line."""
+    """The entry of a line that is sound in itself, or of a slice its link, or what is wrong with the line.
+
+    >>> parsed(b"{", sliced=False)
+    (None, 'is not JSON')
+    """
     try:
         content = from_canonical(line)
         # Canonical JSON (RFC 8785) differs from `json.dumps` in fractions, in whole numbers from 2^53 on, and in the

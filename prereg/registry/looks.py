@@ -37,7 +37,11 @@ class Look(FrozenModel):
 
     @property
     def words(self) -> str:
-        """The look as a sentence says it."""
+        """The look as a sentence says it.
+
+        >>> Look(number=1, of=2, n_seeds=3).words
+        'look 1 of 2, at 3 seeds'
+        """
         return f"look {self.number} of {self.of}, at {self.n_seeds} seeds"
 
 

@@ -114,7 +114,11 @@ class Root:
         return self.studies / f"{name}{PUBLISHED_SUFFIX}"
 
     def seal(self, name: str, lock_sha256: str, suffix: str, number: int = 1) -> Path:
-        """A seal of one lock, named by its bytes: an amendment keeps the seals of the lock it replaces."""
+        """A seal of one lock, named by its bytes: an amendment keeps the seals of the lock it replaces.
+
+        >>> Root(Path("work")).seal("width", "0123456789abcdef", ".sig", number=2).name
+        'width.01234567.2.sig'
+        """
         # The second signer's seal is NAME.HASH8.2.sig; the first has no number.
         again = "" if number == 1 else f".{number}"
         return self.studies / f"{name}.{lock_sha256[:8]}{again}{suffix}"
@@ -152,7 +156,12 @@ class Root:
         return self.report(name) / "evidence.ablate.zip"
 
     def relative(self, path: Path) -> str:
-        """The name of a path below this root, or below the one that runs are read from; any other path as it is."""
+        """The name of a path below this root, or below the one that runs are read from; any other path as it is.
+
+        >>> root = Root(Path("work"))
+        >>> root.relative(Path("work/studies/width.yaml"))
+        'studies/width.yaml'
+        """
         for folder in (self.runs_from, self.path):
             if folder is not None and path.is_relative_to(folder):
                 return path.relative_to(folder).as_posix()

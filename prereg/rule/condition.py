@@ -115,7 +115,12 @@ Condition = Question | Not | All | AnyOf
 
 
 def holds(condition: Condition, outcomes: Mapping[str, Outcome], stable: Mapping[str, bool]) -> bool:
-    """Whether a condition holds. Every name it mentions must have an outcome."""
+    """Whether a condition holds. Every name it mentions must have an outcome.
+
+    >>> condition = parse_condition("supported(gain) or refuted(harm)")
+    >>> holds(condition, {"gain": "inconclusive", "harm": "refuted"}, stable={})
+    True
+    """
     match condition:
         case Question(state="stable", name=name):
             return stable[name]
@@ -133,7 +138,12 @@ def deciding_term(
     condition: Condition, outcomes: Mapping[str, Outcome], stable: Mapping[str, bool], *, holding: bool = True
 ) -> tuple[Question, ...]:
     """The questions whose answers make a condition hold, or fail without `holding`: of its disjunctive normal form the
-    first term that is true, from left to right."""
+    first term that is true, from left to right.
+
+    >>> condition = parse_condition("supported(gain) or refuted(harm)")
+    >>> [question.name for question in deciding_term(condition, {"gain": "refuted", "harm": "refuted"}, stable={})]
+    ['harm']
+    """
     match condition:
         case Question():
             return (condition,)
@@ -148,7 +158,12 @@ def deciding_term(
 
 
 def questions(condition: Condition) -> Iterator[Question]:
-    """Every question of a condition, from left to right."""
+    """Every question of a condition, from left to right.
+
+    >>> condition = parse_condition("not supported(gain) and stable(fast)")
+    >>> [(question.state, question.name) for question in questions(condition)]
+    [('supported', 'gain'), ('stable', 'fast')]
+    """
     match condition:
         case Question():
             yield condition

@@ -75,7 +75,13 @@ class Diagrams:
         return below(diagram)
 
     def count(self, diagram: int) -> int:
-        """Number of cases for which the diagram is true."""
+        """Number of cases for which the diagram is true.
+
+        >>> diagrams = Diagrams((3, 2))
+        >>> first, second = diagrams.among(0, [0]), diagrams.among(1, [1])
+        >>> diagrams.count(diagrams.both(first, second)), diagrams.count(diagrams.either(first, second))
+        (1, 4)
+        """
         counted: dict[int, int] = {FALSE: 0, TRUE: 1}
 
         def below(node: int) -> int:
@@ -88,7 +94,12 @@ class Diagrams:
         return below(diagram) * self._skipped(0, diagram)
 
     def example(self, diagram: int) -> dict[int, int]:
-        """One case for which the diagram is true: values of the variables that matter, the rest is free."""
+        """One case for which the diagram is true: values of the variables that matter, the rest is free.
+
+        >>> diagrams = Diagrams((3, 2))
+        >>> diagrams.example(diagrams.denied(diagrams.among(0, [0, 1])))
+        {0: 2}
+        """
         assert diagram != FALSE, diagram
         values: dict[int, int] = {}
         while diagram != TRUE:

@@ -195,14 +195,25 @@ class Rule:
     def verdicts(
         self, outcomes: Mapping[str, Collection[Outcome]], stable: Mapping[str, Collection[bool]]
     ) -> tuple[str, ...]:
-        """Every verdict that the rule can give when hypotheses and variants end as one of what is listed for each."""
+        """Every verdict that the rule can give when hypotheses and variants end as one of what is listed for each.
+
+        >>> lines = [DecisionLine(verdict="yes", when="supported(gain)"), DecisionLine(verdict="no")]
+        >>> rule = Rule.parse(lines, hypotheses=["gain"], variants=[])
+        >>> rule.verdicts({"gain": ("inconclusive", "refuted")}, stable={})
+        ('no',)
+        """
         # By the proof's diagrams: exact, however many cases the possible outcomes have.
         lines = self._proof.reached(outcomes, stable)
         return tuple(dict.fromkeys(self.lines[line - 1].verdict for line in lines))
 
     @cached_property
     def questions(self) -> tuple[Question, ...]:
-        """Every question that some line asks, in the order of the lines."""
+        """Every question that some line asks, in the order of the lines.
+
+        >>> lines = [DecisionLine(verdict="yes", when="supported(gain) or refuted(gain)"), DecisionLine(verdict="no")]
+        >>> [question.state for question in Rule.parse(lines, hypotheses=["gain"], variants=[]).questions]
+        ['supported', 'refuted']
+        """
         of_lines = (questions(condition) for condition in self.conditions if condition is not None)
         return tuple(question for of_line in of_lines for question in of_line)
 
@@ -212,7 +223,14 @@ class Rule:
         return tuple(dict.fromkeys(question.name for question in self.questions if question.state == "stable"))
 
     def table(self) -> list[RuleRow]:
-        """For each line: its condition, how many combinations of outcomes it settles, and one of them."""
+        """For each line: its condition, how many combinations of outcomes it settles, and one of them.
+
+        >>> lines = [DecisionLine(verdict="yes", when="supported(gain)"), DecisionLine(verdict="no")]
+        >>> for row in Rule.parse(lines, hypotheses=["gain"], variants=[]).table():
+        ...     print(row)
+        RuleRow(line=1, verdict='yes', when='supported(gain)', settles=1, of=3, example='gain is supported')
+        RuleRow(line=2, verdict='no', when='otherwise', settles=2, of=3, example='gain is refuted')
+        """
         return self._proof.rows()
 
     @cached_property

@@ -172,7 +172,11 @@ def configured(
 
 
 def apply_overrides(base: Config, overrides: Mapping[str, JsonValue], paths: Mapping[str, FieldPath]) -> Config:
-    """The base with overrides. Raises `SpecError` at the path of the override that does not fit."""
+    """The base with overrides. Raises `SpecError` at the path of the override that does not fit.
+
+    >>> apply_overrides({"optim": {"lr": 0.1}}, {"optim.lr": 0.3}, {"optim.lr": ("variants", "fast", "optim.lr")})
+    {'optim': {'lr': 0.3}}
+    """
     # A tree of plain data, in which each override replaces a leaf that is there; the models then check the whole.
     tree: dict[str, Any] = base.model_dump(mode="json") if isinstance(base, Training) else deepcopy(base)
     if isinstance(base, Training):

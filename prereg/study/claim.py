@@ -99,7 +99,12 @@ class Claim:
 
     @property
     def is_paired(self) -> bool:
-        """Whether each seed gives two sides that are compared; else it gives one number."""
+        """Whether each seed gives two sides that are compared; else it gives one number.
+
+        >>> texts = ("a lowers val/loss than b", "a lowers val/loss below 3.28")
+        >>> [parse_claim(text, baseline="plain").is_paired for text in texts]
+        [True, False]
+        """
         return bool(self.right)
 
     @property
@@ -116,7 +121,11 @@ class Claim:
 
     @property
     def compared(self) -> str:
-        """The metric, and the constant that it is compared with where there is one."""
+        """The metric, and the constant that it is compared with where there is one.
+
+        >>> parse_claim("a lowers val/loss below 3.28", baseline="plain").compared
+        'val/loss below 3.28'
+        """
         metric = self.labels.metric(self.metric)
         if self.constant is None:
             return metric
@@ -144,7 +153,12 @@ class Claim:
 
     @property
     def favours(self) -> int:
-        """The sign of an effect that speaks for the claim; 0 where none does more than its opposite."""
+        """The sign of an effect that speaks for the claim; 0 where none does more than its opposite.
+
+        >>> texts = ("a lowers val/loss", "a raises val/loss", "a does_not_change val/loss")
+        >>> [parse_claim(text, baseline="plain").favours for text in texts]
+        [-1, 1, 0]
+        """
         # Of `does_not_worsen` the verb speaks of harm, and no harm speaks for it.
         return -self.direction if self.kind.is_absence else self.direction
 
@@ -404,7 +418,12 @@ def _least(tree: Any, verb: PlainVerb, text: str) -> tuple[float, float | None]:
 
 
 def with_groups(claim: Claim, groups: Mapping[str, tuple[str, ...]]) -> Claim:
-    """The claim with every group of arms replaced by the mean of its arms; `groups` are arms by the group's name."""
+    """The claim with every group of arms replaced by the mean of its arms; `groups` are arms by the group's name.
+
+    >>> claim = parse_claim("with:rotary lowers val/loss than without:rotary", baseline="plain")
+    >>> with_groups(claim, {"with:rotary": ("b", "ab"), "without:rotary": ("plain", "a")}).weights
+    {'b': 0.5, 'ab': 0.5, 'plain': -0.5, 'a': -0.5}
+    """
     if not any(name in groups for name in claim.named):
         return claim
 
@@ -435,7 +454,11 @@ def margin_of(text: str) -> float | None:
 
 
 def percent_of(word: str) -> float | None:
-    """2 for `2%`; none where the word is no percentage."""
+    """2 for `2%`; none where the word is no percentage.
+
+    >>> percent_of("2%"), percent_of("0.02")
+    (2.0, None)
+    """
     return float(word[:-1]) if re.fullmatch(f"{_NUMBER}%", word) else None
 
 
@@ -475,7 +498,12 @@ def level_weights(trend: Trend, factors: Mapping[str, Levels]) -> dict[str, floa
 
 
 def weights_in_words(trend: Trend, factors: Mapping[str, Levels]) -> str:
-    """The weight of every level, for a reader."""
+    """The weight of every level, for a reader.
+
+    >>> rates = {"rate": {"low": {"lr": 0.1}, "high": {"lr": 1.0}}}
+    >>> print(weights_in_words(Trend("rate", "log10"), rates).partition(": ")[2])
+    the sum of low (0.1) −1, high (1) 1
+    """
     values, weights = _values(trend, factors), level_weights(trend, factors)
     terms = ", ".join(f"{level} ({compact(values[level])}) {compact(weight)}" for level, weight in weights.items())
     averaged = "; other factors are averaged" if len(factors) > 1 else ""

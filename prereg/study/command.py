@@ -121,7 +121,12 @@ class ScriptPin(FrozenModel):
 
 
 def code_sha256(files: Iterable[ScriptPin]) -> str:
-    """One hash over pinned files of a trainer, of its code and its data: what each run says that it was made with."""
+    """One hash over pinned files of a trainer, of its code and its data: what each run says that it was made with.
+
+    >>> first, second = (ScriptPin(path=path, sha256="0" * 64) for path in ("a.py", "b.py"))
+    >>> code_sha256([first, second]) == code_sha256([second, first])
+    True
+    """
     return sha256_of({pin.path: pin.sha256 for pin in files})
 
 
@@ -162,7 +167,11 @@ def filled(words: tuple[str, ...], own: Mapping[str, str], config: Mapping[str, 
 
 
 def words_of(line: str) -> str:
-    """The words of a line as `command:` takes them: a list, with quotes where YAML would read another thing."""
+    """The words of a line as `command:` takes them: a list, with quotes where YAML would read another thing.
+
+    >>> print(words_of("python train.py --name 'a b' --flag true"))
+    ["{python}", train.py, "--name", "a b", "--flag", "true"]
+    """
     try:
         words = shlex.split(line)
     except ValueError:  # a quote that is not closed
@@ -217,7 +226,11 @@ def texts_of(config: Mapping[str, JsonValue], prefix: str = "") -> dict[str, str
 
 
 def command_line(words: tuple[str, ...]) -> str:
-    """The words as a person reads them: quoted where they hold blanks or quotes, and where they are empty."""
+    """The words as a person reads them: quoted where they hold blanks or quotes, and where they are empty.
+
+    >>> print(command_line(("python", "train.py", "--name", "a b", "")))
+    python train.py --name 'a b' ''
+    """
     return " ".join(shlex.quote(word) if not word or re.search(r"[\s'\"\\]", word) else word for word in words)
 
 

@@ -128,7 +128,11 @@ def of_two(name: str, files: tuple[TextFile, TextFile], licence: str) -> Manifes
 
 
 def pair_sha256(hashes: Sequence[str]) -> str:
-    """The one hash of a training text and a validation text; swapped, they are another corpus."""
+    """The one hash of a training text and a validation text; swapped, they are another corpus.
+
+    >>> pair_sha256(["a" * 64, "b" * 64]) == pair_sha256(["b" * 64, "a" * 64])
+    False
+    """
     train, validation = hashes
     return sha256_of({"train": train, "validation": validation})
 

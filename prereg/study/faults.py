@@ -194,7 +194,12 @@ def yaml_error(error: yaml.MarkedYAMLError, text: str) -> StudyFileError:
 
 
 def fields_at(model: type[BaseModel], path: Sequence[str | int]) -> tuple[str, ...]:
-    """Names of the fields that the format knows at a path of a document."""
+    """Names of the fields that the format knows at a path of a document.
+
+    >>> from prereg.study.training import Training
+    >>> fields_at(Training, ("optim",))[:3]
+    ('name', 'lr', 'betas')
+    """
     fields = (field for below in _models_at(model, path) for field in below.model_fields.items())
     return tuple(dict.fromkeys(field.alias or name for name, field in fields))
 

@@ -99,7 +99,11 @@ def expand(document: Document, macros: Sequence[Macro]) -> Expansion:
 
 
 def mapping_at(document: Document, *keys: str | int) -> Mapping[str, Any]:
-    """The mapping at a place of plain data; an empty one where there is none, or something else."""
+    """The mapping at a place of plain data; an empty one where there is none, or something else.
+
+    >>> mapping_at({"base": {"optim": {"lr": 0.1}}}, "base", "optim"), mapping_at({"base": 3}, "base", "optim")
+    ({'lr': 0.1}, {})
+    """
     value: Any = document
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -114,7 +118,11 @@ def hypotheses_of(document: Document) -> dict[str, Mapping[str, Any]]:
 
 def improves(document: Document, metric: str) -> Better:
     """Which way a metric improves: as the study of plain data declares it in `measure.own` or `metrics.declare`, or as
-    the catalogue has it."""
+    the catalogue has it.
+
+    >>> improves({}, "val/loss"), improves({"metrics": {"declare": {"speed": {"better": "higher"}}}}, "speed")
+    ('lower', 'higher')
+    """
     # As the study declares it, first of all: a user's metric may have the name of one in the catalogue.
     own = mapping_at(document, "measure").get("own")
     entries = [entry for entry in own if isinstance(entry, Mapping)] if isinstance(own, list | tuple) else []
@@ -190,9 +198,17 @@ def written_for_percentages(document: Document) -> Iterator[Written]:
 
     The percentage stays next to the margin, for the reader; the margin on its scale is what is tested. What is no
     mapping, or has no percentage, is left to the models of the fields. Raises `StudyError`.
+
+    >>> document = {"hypotheses": {"gain": {"claim": "a lowers val/loss", "smallest": "2%"}}}
+    >>> for written in written_for_percentages(document):
+    ...     print(written.place[-1], written.value)
+    smallest 0.020202...
+    scale log
+    percent 2.0
     """
     for name, hypothesis in hypotheses_of(document).items():
         for field, value in _margin_fields(document, name, hypothesis).items():
+            # Set and not added: `smallest: 2%` has the field already, and gets the margin in its place.
             place = ("hypotheses", name, field)
             yield Written(place, value, place, "sets")
 
@@ -275,7 +291,11 @@ def two_margins(place: FieldPath, smallest: str, by: str) -> SpecError:
 
 
 def written_for_arm_seeds(document: Document) -> Iterator[Written]:
-    """Of `seeds: {ARM: list}` the fields `seeds` and `arm_seeds`."""
+    """Of `seeds: {ARM: list}` the fields `seeds` and `arm_seeds`.
+
+    >>> [(field.place, field.value) for field in written_for_arm_seeds({"seeds": {"small": [1, 2], "large": [2, 3]}})]
+    [(('arm_seeds',), {'small': [1, 2], 'large': [2, 3]}), (('seeds',), [1, 2, 3])]
+    """
     seeds, each = document.get("seeds"), document.get("arm_seeds")
     if isinstance(seeds, Mapping):
         # Checked here, since the union over all arms is made here: a text would be taken apart into letters.
@@ -291,5 +311,9 @@ def written_for_arm_seeds(document: Document) -> Iterator[Written]:
 
 
 def all_seeds(each: Mapping[str, Iterable[int]]) -> list[int]:
-    """Every seed of some arm, once."""
+    """Every seed of some arm, once.
+
+    >>> all_seeds({"small": [1, 2, 3], "large": [2, 3, 4]})
+    [1, 2, 3, 4]
+    """
     return list(dict.fromkeys(seed for seeds in each.values() for seed in seeds))

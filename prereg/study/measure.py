@@ -114,7 +114,11 @@ OWN_TASKS = "lm_eval:"
 
 
 def is_folder(tasks: str) -> bool:
-    """Whether the tasks are a folder from the root, and not a name."""
+    """Whether the tasks are a folder from the root, and not a name.
+
+    >>> is_folder("./tasks"), is_folder("blimp")
+    (True, False)
+    """
     return not tasks.startswith(OWN_TASKS) and "/" in tasks
 
 

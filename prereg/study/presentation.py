@@ -65,7 +65,11 @@ class Labels(FrozenModel):
         return self.metrics.get(name, name)
 
     def in_claim(self, text: str) -> str:
-        """A claim, or one side of it, with the arms and metrics that it names as people read them."""
+        """A claim, or one side of it, with the arms and metrics that it names as people read them.
+
+        >>> Labels(arms={"fast": "Fast warmup"}, metrics={"val/loss": "Loss"}).in_claim("fast lowers val/loss")
+        'Fast warmup lowers Loss'
+        """
         # Arms last: where an arm has the name of a metric, a side of a claim means the arm.
         labels = self.metrics | self.arms
         return _NAMES.sub(lambda name: labels.get(name[0], name[0]), text)

@@ -306,12 +306,20 @@ def breaches(budget: Budget, *, wall_s: float, peak_memory_bytes: int | None) ->
 
 
 def unmeasured(budget: Budget, *, peak_memory_bytes: int | None) -> bool:
-    """Whether a promise about memory was made that nothing can be said about."""
+    """Whether a promise about memory was made that nothing can be said about.
+
+    >>> unmeasured(Budget(max_memory_gib=2.0), peak_memory_bytes=None), unmeasured(Budget(), peak_memory_bytes=None)
+    (True, False)
+    """
     return budget.max_memory_gib is not None and peak_memory_bytes is None
 
 
 def promises_any(budget: Budget) -> bool:
-    """Whether a budget holds any limit."""
+    """Whether a budget holds any limit.
+
+    >>> promises_any(Budget()), promises_any(Budget(max_wall_s=60.0))
+    (False, True)
+    """
     return budget.max_memory_gib is not None or budget.max_wall_s is not None
 
 
@@ -412,6 +420,9 @@ def flops_per_token(model: Model, vocabulary: int) -> int:
 
     6: a multiplication and an addition for each weight, once forward and twice backward. 12: queries by keys and scores
     by values, likewise, over the whole context (causal masks are not subtracted).
+
+    >>> flops_per_token(Model(layers=1, width=16, heads=2, context=16), vocabulary=65)
+    27744
     """
     # Weights in products of one block: queries, keys, values and the way back (4 matrices), and the feed-forward
     # layer (2, or 3 with a gate). Biases, norms and embeddings multiply nothing; the output projection does, tied

@@ -77,7 +77,11 @@ class VerbKind:
         return self.supported != "zero"
 
     def direction(self, better: Better) -> int:
-        """The sign of an effect that goes the way the verb speaks of; 0 for either."""
+        """The sign of an effect that goes the way the verb speaks of; 0 for either.
+
+        >>> [KINDS[verb].direction("lower") for verb in ("lowers", "does_not_worsen", "changes")]
+        [-1, 1, 0]
+        """
         # Without a better side worse would have none either; such claims are refused before this is asked.
         if self.towards == "worse":
             return 1 if better == "lower" else -1
