@@ -118,7 +118,12 @@ def _hashed(
 
 
 def ranked(codes: np.ndarray, texts: Sequence[str]) -> Ranked:
-    """Codes into texts, of which one may be there twice, and in any order, as ranks."""
+    """Codes into texts, of which one may be there twice, and in any order, as ranks.
+
+    >>> import numpy as np
+    >>> ranked(np.array([0, 2, 1, 0]), ["loss", "accuracy", "loss"])
+    (array([1, 1, 0, 1]), ['accuracy', 'loss'])
+    """
     import numpy as np
 
     # Ranks and not the codes that came: those follow the order of rows, which differs between equal runs.
@@ -128,7 +133,12 @@ def ranked(codes: np.ndarray, texts: Sequence[str]) -> Ranked:
 
 
 def coded(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
-    """Texts as numbers into a list of them. Raises `ValueError` for a cell without one."""
+    """Texts as numbers into a list of them. Raises `ValueError` for a cell without one.
+
+    >>> import pyarrow as pa
+    >>> coded(pa.chunked_array([["loss", "accuracy"], ["loss"]]))
+    (array([0, 1, 0], dtype=int32), ['loss', 'accuracy'])
+    """
     import pyarrow as pa
 
     if not pa.types.is_dictionary(column.type):
@@ -142,7 +152,12 @@ def coded(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
 
 
 def numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """Numbers of a column. Raises `ValueError` for a cell without one."""
+    """Numbers of a column. Raises `ValueError` for a cell without one.
+
+    >>> import pyarrow as pa
+    >>> numbers(pa.chunked_array([[1.0, 2.0], [3.0]]))
+    array([1., 2., 3.])
+    """
     if column.null_count:
         raise ValueError("a cell holds no number")
     numbers: np.ndarray = column.to_numpy()

@@ -210,7 +210,13 @@ def range_fix(metric: str, limits: tuple[float, float]) -> str:
 
 
 def require_keys(record: Collection[str], allowed: Collection[str]) -> None:
-    """Raise `LineError` for other keys or columns than exactly these."""
+    """Raise `LineError` for other keys or columns than exactly these.
+
+    >>> require_keys(["step", "loss"], allowed=["step", "loss"])
+    >>> require_keys(["step", "lss"], allowed=["step", "loss"])
+    Traceback (most recent call last):
+    ablate.records.rows.LineError: no 'loss' and "lss", which is none of step, loss
+    """
     lacking = [key for key in allowed if key not in record]
     extra = [key for key in record if key not in allowed]
     if lacking or extra:
@@ -418,7 +424,11 @@ def json_records(data: bytes) -> Records:
 
 
 def lines_of(data: bytes) -> Iterator[bytes]:
-    """Lines without their ends, one at a time; the end of the last line may be missing."""
+    """Lines without their ends, one at a time; the end of the last line may be missing.
+
+    >>> list(lines_of(b"first\\nlast without an end"))
+    [b'first', b'last without an end']
+    """
     return (line.removesuffix(b"\n") for line in io.BytesIO(data))
 
 
@@ -649,6 +659,10 @@ def cell_text(cell: Cell) -> str:
 
 
 def cell_in_message(cell: object) -> str:
-    """A cell in a message, as JSON, cut to 60 characters."""
+    """A cell in a message, as JSON, cut to 60 characters.
+
+    >>> cell_in_message("1_0"), cell_in_message(None)
+    ('"1_0"', 'null')
+    """
     text = json.dumps(cell, ensure_ascii=True, default=str)
     return text if len(text) <= 60 else text[:57] + "..."

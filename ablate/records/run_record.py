@@ -93,7 +93,11 @@ class RepeatedUnits(FrozenModel):
 
     @property
     def share(self) -> float:
-        """Their share; 0 of nothing."""
+        """Their share; 0 of nothing.
+
+        >>> RepeatedUnits(repeated=3, units=12).share, RepeatedUnits(repeated=0, units=0).share
+        (0.25, 0.0)
+        """
         return self.repeated / self.units if self.units else 0.0
 
 

@@ -259,7 +259,12 @@ class EProcessT(Studentized):
         return min(1.0, float((1.0 + EFFECT_VARIANCE * n) ** (-(n - 1) / 2.0)))
 
     def e_values(self, null: float) -> Floats:
-        """e against the null after each number of seeds; 1 where the differences so far have no spread."""
+        """e against the null after each number of seeds; 1 where the differences so far have no spread.
+
+        >>> differences = np.array([[0.1, 0.3, 0.2, 0.4, 0.25]])
+        >>> EProcessT(differences).e_values(0.0).round(2)
+        array([[ 1.  ,  1.24,  2.77,  4.96, 13.86]])
+        """
         with np.errstate(divide="ignore", invalid="ignore"):
             t2_by_df = self.count * (self.means - self.to_unit(null)[:, None]) ** 2 / self.squares  # t^2 / (n - 1)
         return np.where(self.spread_so_far, e_from(np.where(self.spread_so_far, t2_by_df, 0.0), self.count), 1.0)

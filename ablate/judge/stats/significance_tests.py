@@ -229,7 +229,11 @@ class SignificanceTest(ABC):
     @classmethod
     @abstractmethod
     def floor(cls, n: int, side: Side = "two") -> float:
-        """Smallest p that any data of n pairs can give."""
+        """Smallest p that any data of n pairs can give.
+
+        >>> SignFlip.floor(5), SignFlip.floor(5, "greater")
+        (0.0625, 0.03125)
+        """
 
     @abstractmethod
     def tail(self, null: float, side: Side) -> Floats:
@@ -242,6 +246,10 @@ class SignificanceTest(ABC):
         Returns
         -------
         The lower and the upper ends, one a study, in the reader's unit; NaN for the whole line.
+
+        >>> differences = np.array([[0.1, 0.3, 0.2, 0.4, 0.25]])
+        >>> [end.round(3) for end in PairedT(differences).bounds(0.05)]
+        [array([0.111]), array([0.389])]
         """
 
     def p(self, null: float, side: Side) -> Floats:
@@ -258,6 +266,10 @@ class SignificanceTest(ABC):
         Returns
         -------
         array, one p a study: above 0, and 1 where a row has no such test.
+
+        >>> differences = np.array([[0.1, 0.3, 0.2, 0.4, 0.25], [0.1, -0.3, 0.2, -0.4, 0.25]])
+        >>> PairedT(differences).p(0.0, "greater").round(4)
+        array([0.0037, 0.5832])
         """
         return np.where(self.usable, self.tail(null, side), 1.0)
 
