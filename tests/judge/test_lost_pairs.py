@@ -297,7 +297,7 @@ def unlucky(
         differences = {"h": values[:, 1] - values[:, 0]}
         return Drawn(differences, {"h": ~lost.any(axis=1)}, ~lost.any(axis=2), lost)
 
-    monkeypatch.setattr("ablate.judge.design.simulate.draw", drawn)
+    monkeypatch.setattr("ablate.judge.design.simulate.draw_studies", drawn)
     found = simulate(study, TrueEffects("t", {"h": 0.0}), assumed(study), n_sims=n_sims, seed=[11])
     one = drawn(
         study,
