@@ -106,6 +106,21 @@ def test_p_and_interval_say_the_same(method: str) -> None:
             assert alone.p(end + outwards * 1e-7, "two")[0] <= 0.2 + 1e-9
 
 
+@pytest.mark.parametrize("method", [method for method, kind in KINDS.items() if kind.of_pairs])
+def test_the_difference_shown_is_the_mean_unless_the_row_of_words_names_another(method: str) -> None:
+    x = drawn()
+    assert np.allclose(MADE[method](x).difference, x[:, :, 0].mean(axis=1)) != bool(TESTS[method].centre)
+
+
+@EVERY
+def test_a_test_leans_to_the_side_that_it_has_more_evidence_for(method: str) -> None:
+    test = MADE[method](drawn())
+    for null in NULLS:
+        leaning = test.leaning_at(null)
+        assert set(leaning.tolist()) <= {-1.0, 0.0, 1.0}
+        assert (leaning * (test.p(null, "less") - test.p(null, "greater")) >= 0.0).all()
+
+
 @EVERY
 def test_a_p_is_a_chance_never_zero_and_sides_mirror(method: str) -> None:
     x = drawn()
