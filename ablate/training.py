@@ -1,4 +1,4 @@
-"""`ablate train`: one planned run, made by whoever calls, such as a job of a cluster; the training is in `gpt/`."""
+"""`ablate train`: one planned run, for a caller such as a job of a cluster or a person; training itself: `gpt/`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields `measure` and `assume`: suites of metrics, the study's own, tasks; and what is believed of metrics."""
+"""Fields `measure`, `assume` and `checks`: suites of metrics, the study's own, tasks; what is believed of metrics."""
 
 from __future__ import annotations
 
