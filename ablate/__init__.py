@@ -1,8 +1,8 @@
 """ablate: pre-registered, paired, honestly judged ablation studies; the Python API, one function for each verb.
 
 What a notebook needs: `Study` (`from_yaml`, `to_yaml`), `load`, `design`, `register`, `run` (with `RunOptions`),
-`status`, `early_results` (a look, logged first), `decide`, `results` (the last decision again), `report`, `StudyError`,
-and `judge_frame` for a table of results, in memory or in a file.
+`status`, `early_results` (a look, logged first), `decide`, `results` (the last decision again), `report`, `gate` (two
+commits compared), `StudyError`, and `judge_frame` for a table of results, in memory or in a file.
 A study is the path of its file, a `Study`, or a mapping. What a training script needs: `config`, `log`, `must_match`,
 `seed`. Importing this package loads none of the heavy libraries; each function imports what it needs.
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ablate.exporting import export_model as export_model
     from ablate.exporting import report_index as report_index
     from ablate.frame import judge_frame as judge_frame
+    from ablate.gating import gate as gate
     from ablate.planning import plan_runs as plan_runs
     from ablate.proving import bundle as bundle
     from ablate.proving import reproduce as reproduce
@@ -57,6 +58,7 @@ _NAMES = {
     "ablate.early_looks": "early_results record_look",
     "ablate.exporting": "export_model report_index",
     "ablate.frame": "judge_frame",
+    "ablate.gating": "gate",
     "ablate.study_status": "status",
     "ablate.planning": "plan_runs",
     "ablate.proving": "bundle reproduce verify",
@@ -85,6 +87,7 @@ __all__ = [
     "early_results",
     "export_model",
     "fingerprint",
+    "gate",
     "import_runs",
     "judge_frame",
     "load",

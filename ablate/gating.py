@@ -198,6 +198,14 @@ def _planned(
 
     source, (base, head) = context.study.study, (sides[BASE].hash, sides[HEAD].hash)
     document = parse_yaml(context.loaded.source_bytes, {})
+    seeds_line = Where(file=context.path, line=context.loaded.line(("seeds",)))
+    if context.study.base_runs == "shared" and isinstance(document["seeds"], list):
+        raise RegistrationError(
+            "base_runs: shared, and the seeds are a list, which somebody chose",
+            required="seeds that follow from study and base commit",
+            fix=f"seeds: fresh {len(document['seeds'])}",
+            where=seeds_line,
+        )
     # The name counts the attempts: source, both hashes, and the number of the attempt.
     own = [name for name in before if (attempt_of(name, base, head) or ("", 0))[0] == source]
     attempt = len(own) + (again is not None or not own)
@@ -227,7 +235,7 @@ def _planned(
             f"--again, and '{source}' lists its seeds: the same seeds are the same runs",
             required="seeds of its own for each comparison",
             fix=f"seeds: fresh {len(document['seeds'])}",
-            where=Where(file=context.path, line=context.loaded.line(("seeds",))),
+            where=seeds_line,
         )
     return name, comparison(document, base, head, attempt=attempt, why=again.strip()), True
 

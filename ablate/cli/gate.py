@@ -64,7 +64,8 @@ def gate_command(
     """Compare two commits of your training code.
 
     Writes the study for these commits, registers it before its first run, trains up to the look that decides, and
-    answers: equivalent, better, worse or undecided. The same commits again resume, or show the same answer.
+    answers: equivalent, better, worse or undecided. The same commits again resume, or show the same answer. Where the
+    study says `base_runs: shared`, sealed runs of the same base are used again.
 
     Example:  ablate gate studies/harmless.yaml --base main --head HEAD
     """

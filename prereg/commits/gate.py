@@ -132,8 +132,8 @@ def attempt_of(name: str, base: str, head: str) -> tuple[str, int] | None:
 def comparison(document: Mapping[str, Any], base: str, head: str, *, attempt: int = 1, why: str = "") -> dict[str, Any]:
     """The plain data of a gate's study for two commits, given by their full hashes.
 
-    `seeds: fresh N` becomes N seeds that follow from its name. `why` is the reason of a further attempt, which becomes
-    its question.
+    `seeds: fresh N` becomes N seeds that follow from its name, or where base runs are shared from study, base and
+    attempt. `why` is the reason of a further attempt, which becomes its question.
     """
     # 1. Name, title and question of a study of its own: each pair of commits is registered by itself.
     study = str(document["study"])
@@ -155,8 +155,26 @@ def comparison(document: Mapping[str, Any], base: str, head: str, *, attempt: in
     # 3. Seeds that follow from the name, and not from what lies here: CI starts from a clean clone each time.
     fresh = re.fullmatch(r"fresh ([1-9][0-9]{0,3})", document["seeds"]) if isinstance(document["seeds"], str) else None
     if fresh is not None:
-        written["seeds"] = list(_seeds(f"{study} {base} {head} {attempt}", int(fresh[1])))
+        n_seeds = int(fresh[1])
+        shared = document.get("base_runs") == "shared"
+        seeds = (
+            seeds_of_base(study, base, attempt, n_seeds)
+            if shared
+            else _seeds(f"{study} {base} {head} {attempt}", n_seeds)
+        )
+        written["seeds"] = list(seeds)
     return written
+
+
+def seeds_of_base(study: str, base: str, attempt: int, n_seeds: int) -> tuple[int, ...]:
+    """The seeds of every comparison by a study whose base runs are shared, with one base, of the same attempt.
+
+    No head is in them, so that nobody chooses among base runs by choosing a head.
+
+    >>> seeds_of_base("harmless", "1a2b3c4d5e", 1, 3) == seeds_of_base("harmless", "1a2b3c4d5e", 1, 4)[:3]
+    True
+    """
+    return tuple(_seeds(f"{study} {base} {attempt}", n_seeds))
 
 
 def _seeds(of: str, n_seeds: int) -> Iterator[int]:

@@ -123,6 +123,7 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
             "data",
             "seeds",
             "arm_seeds",
+            "base_runs",
             "measure",
             "stopping",
             "stable",

@@ -25,7 +25,7 @@ from prereg.frozen import FrozenModel
 
 Event = Literal[
     "registered", "amended", "started", "breached", "sealed", "failed", "finished", "looked", "decided", "peeked",
-    "imported", "attested", "reported", "reworded", "tuned", "continued",
+    "imported", "reused", "attested", "reported", "reworded", "tuned", "continued",
 ]  # fmt: skip
 
 HEADER = ("format", "index", "at", "event", "study", "registration", "previous", "joins", "sha256")
@@ -177,6 +177,8 @@ class PromiseEntry(Entry):
     """What registration would have refused, and the reason to accept it."""
     same_runs_as: dict[str, SameRuns] = {}
     """Other registered studies with the same arms and seeds."""
+    base_sha256: str | None = None
+    """Of a comparison whose base runs are shared: sha256 of all that it promises but for its head."""
 
     @property
     def amends(self) -> str | None:
@@ -359,6 +361,16 @@ class ImportedEntry(SealEntry):
     """True where it was made before the registration."""
 
 
+class ReusedEntry(SealEntry):
+    """A sealed run of base that an earlier comparison made was taken again."""
+
+    event: Literal["reused"] = "reused"
+    of_study: str
+    """The comparison that made it."""
+    seal: Sha256
+    """sha256 of the entry that sealed it."""
+
+
 class FailedEntry(RunEntry):
     """A run ended in an error."""
 
@@ -502,6 +514,7 @@ ENTRY_KINDS: tuple[type[Entry], ...] = (
     FailedEntry,
     FinishedEntry,
     ImportedEntry,
+    ReusedEntry,
     TunedEntry,
     LookedEntry,
     PeekedEntry,

@@ -137,7 +137,7 @@ def test_the_public_names_are_the_ones_a_notebook_needs() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
         *("RunOptions", "Study", "StudyError", "Workspace", "amend", "bundle", "check", "config", "decide", "design"),
-        *("early_results", "export_model", "fingerprint", "import_runs", "judge_frame", "load"),
+        *("early_results", "export_model", "fingerprint", "gate", "import_runs", "judge_frame", "load"),
         *("log", "must_match", "new"),
         *("plan_runs", "register", "report", "reproduce", "results", "run", "seed", "status"),
         *("train", "try_out"),

@@ -6,7 +6,7 @@ Someone who sees live metrics or outcomes could choose among attempts.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -111,6 +111,11 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
     A run's record counts its starts. Where the count falls back, or the run is sealed with fewer, the record had been
     removed. A start that was sealed, and whose run was then made again, was not.
     """
+    return starts_under(registration.lineage, ledger)
+
+
+def starts_under(lineage: Collection[str], ledger: Iterable[Entry]) -> dict[Cell, Starts]:
+    """The same, of every run under registrations that share their runs."""
     starts_by_cell: dict[Cell, Starts] = defaultdict(Starts)
     records: dict[Cell, _Record] = {}
 
@@ -133,7 +138,7 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
             into.with_values += record.with_values + (removed and record.failed_with is not False)
 
     for entry in ledger:
-        if entry.registration not in registration.lineage or not isinstance(entry, RunEntry):
+        if entry.registration not in lineage or not isinstance(entry, RunEntry):
             continue
         # A start opens a record or goes on in it; a failure ends a start; a seal closes the record.
         cell = entry.cell
@@ -164,6 +169,17 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
     return dict(starts_by_cell)
 
 
+def starts_in(context: AuditContext) -> dict[Cell, Starts]:
+    """The starts of every run that is judged, those of runs that are used again where they were made among them."""
+    starts = starts_of(context.registration, context.entries)
+    made = {registration: starts_under([registration], context.evidence.elsewhere)
+            for registration in {run.registration for run in context.registration.reused}}  # fmt: skip
+    for run in context.registration.reused:
+        if run.cell in made[run.registration]:
+            starts[run.cell] = made[run.registration][run.cell]
+    return starts
+
+
 def _deterministic(study: Study, variant: str) -> bool:
     config = study.trained[variant].config if variant in study.trained else None
     return isinstance(config, Training) and config.numerics.deterministic
@@ -181,7 +197,7 @@ def _attempts(context: AuditContext) -> Found:
             times = f", {failed} failed" if failed else ""
             faults.append(f"{named_run(run)}: {run.attempts} attempts{resumed}{times}{mishaps}")
             exact = exact and _deterministic(context.study, run.variant)
-    for cell, starts in starts_of(context.registration, context.entries).items():
+    for cell, starts in starts_in(context).items():
         if starts.removed:
             faults.append(f"{named(cell)}: {counted(starts.removed, 'start')} removed before its seal")
             exact = False
@@ -190,7 +206,7 @@ def _attempts(context: AuditContext) -> Found:
 
 @check_body("no start of a run was lost before its seal")
 def _lost(context: AuditContext) -> Found:
-    starts = starts_of(context.registration, context.entries)
+    starts = starts_in(context)
     most = context.study.analysis.most_lost_starts
     counting = {
         cell: of_run.lost if most is not None else 0 if _same_bits(context.study, cell, of_run) else of_run.with_values
@@ -220,7 +236,7 @@ def _same_bits(study: Study, cell: Cell, starts: Starts) -> bool:
 def retried_runs(context: AuditContext) -> list[Cell]:
     """The sealed runs of which a start was lost that may have recorded a claimed value, and that another was made of
     which need not give the same bits."""
-    starts = starts_of(context.registration, context.entries)
+    starts = starts_in(context)
     lost = [c for c, made in starts.items() if made.with_values and not _same_bits(context.study, c, made)]
     ended = {run.cell for run in context.ended}
     return [cell for cell in lost if cell in ended]
