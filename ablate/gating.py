@@ -173,7 +173,7 @@ def _compared_files(context: StudyContext, repository: Repository, sides: dict[s
 
 
 def _changed(context: StudyContext, repository: Repository, base: Commit) -> bool:
-    """Whether base holds another file of this study: who changes the code may have changed what is asked of it."""
+    """Whether base holds another file of this study: who changes the code may have changed what it has to pass."""
     inside = context.root.relative(context.path)
     held = repository.git("cat-file", "blob", f"{base.hash}:{repository.prefix}{inside}")
     return held.is_yes and held.output != context.loaded.source_bytes

@@ -252,7 +252,7 @@ def _main() -> None:
             raise
         print("interrupted: nothing sealed was lost; repeat the command to go on", file=sys.stderr)
         sys.exit(Exit.INTERRUPTED)
-    # A disk or a permission is the user's to mend, and no traceback says more than the path.
+    # A disk or a permission is the user's to repair, and no traceback says more than the path.
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         full = error.errno in NO_ROOM

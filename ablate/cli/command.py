@@ -78,11 +78,11 @@ class Screen:
 
     @property
     def asks(self) -> bool:
-        """Whether somebody is there to be asked."""
+        """Whether somebody is there to answer a question."""
         return sys.stdin.isatty() and not self.as_json
 
     def ask(self, question: str) -> str:
-        """What is typed at a question, which stands on standard error: standard output may be JSON's."""
+        """What is typed at a question, which goes to standard error: standard output may be JSON's."""
         print(question, end="", file=sys.stderr, flush=True)
         return input("").strip()
 
@@ -217,7 +217,7 @@ class Command:
                 result = self.verb(**ours, **options)
             except (KeyboardInterrupt, EOFError):
                 if sys.stderr.isatty():
-                    print(file=sys.stderr)  # the cursor stands behind a question, or behind ^C
+                    print(file=sys.stderr)  # the cursor is behind a question, or behind ^C
                 screen.note(f"interrupted: {self.interrupted}")
                 raise Interrupted(Exit.INTERRUPTED) from None
             screen.give(result)

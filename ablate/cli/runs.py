@@ -312,7 +312,7 @@ def _ran(study: Path, done: Ran) -> Result:
     summary, name = done.summary, done.registration.study.study
     if summary.job is not None:
         return _submitted(study, done)
-    # Keys that are mostly absent are left out, for whoever reads these lines by eye.
+    # Keys that are mostly absent are left out, for people who read these lines by eye.
     facts = {
         "event": "summary",
         "study": name,

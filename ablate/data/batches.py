@@ -54,7 +54,7 @@ class Pooled:
 def halves(tokens: Tokens | Pooled, context: int) -> tuple[Tokens | Pooled, Tokens | Pooled]:
     """A text cut between two windows; every token but the first is predicted in one of them. Pooled: part by part.
 
-    The token at the cut stands in both halves: it is the last target of one and the first input of the other.
+    The token at the cut is in both halves: it is the last target of one and the first input of the other.
 
     >>> halves(np.arange(9), context=2)
     (array([0, 1, 2, 3, 4]), array([4, 5, 6, 7, 8]))

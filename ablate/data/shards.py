@@ -229,7 +229,7 @@ def _verify(path: Path, file: Shard, shards: Shards, name: str, cache: Path) -> 
 def _hash_of(path: Path, cache: Path) -> str:
     """The hash of a file, read again only where the file system says that something has touched it since."""
     # A file that is written to while it is read has another stat afterwards: what is noted under this one is
-    # never asked for.
+    # never looked up.
     place = path.resolve()
     return cached(cache / "hashed", _stat_of(place), lambda: sha256_file(place), _noted_sha256, str)
 

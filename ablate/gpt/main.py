@@ -7,7 +7,7 @@
           progress.json        what the run does besides its steps
           resumable            there is a checkpoint: the next attempt goes on from it, to the same bits
           must_match.json      hashes of initial weights, batches, dropout, corpus and tokenizer
-          items.jsonl          scores of single items, where tasks were asked
+          items.jsonl          scores of single items, where there are tasks
           weights.safetensors  the final weights, as they were evaluated
 
 It knows no hypothesis, no registration's claims and no ledger. SIGTERM makes it save and leave. `main` is the process;
@@ -58,7 +58,7 @@ THREADS = 1
 """Threads of one run: a study's own parallelism is used before a run's."""
 CHECKPOINT_EVERY_S = 20.0
 REPORT_EVERY_S = 0.5
-"""How often rows and progress reach the disk at least, for whoever looks on."""
+"""How often rows and progress reach the disk at least, for a display."""
 STOPPED = 128 + signal.SIGTERM
 """Exit status of a run that was stopped and saved."""
 

@@ -135,7 +135,7 @@ def _over_runs(lines: Series, arms: Sequence[str]) -> pd.DataFrame:
     # One evaluation is a value, and no curve.
     if frame["x"].nunique() < 2:
         frame = frame.iloc[:0]
-    # The caption says how many evaluations a point stands for.
+    # The caption says how many evaluations are in a point.
     frame.attrs["thinned"] = max((_bucket(len(line)) for line in lines.values()), default=1)
     return frame
 
@@ -146,7 +146,7 @@ def _bucket(n: int) -> int:
 
 
 def _thinned(arm: str, table: pd.DataFrame) -> pd.DataFrame:
-    """One arm's runs as columns -> its line. A point that stands for several evaluations has the mean of its first, and
+    """One arm's runs as columns -> its line. A point of several evaluations has the mean of its first, and
     the lowest and highest value of all of them: spikes survive. The last evaluation is always a point."""
     size, last = _bucket(len(table)), len(table) - 1
     # `reduceat` reduces from each start up to the next, so the last evaluation has a group of its own.

@@ -122,7 +122,7 @@ def compose(context: ReportContext) -> Document:
 def banner_of(decision: Decision, registration: Registration) -> Banner:
     """Status, verdict and what it rests on, in words."""
     headline = headline_of(decision, registration)
-    # A note forbids nothing and deviates from nothing; it stands with the checks.
+    # A note forbids nothing and deviates from nothing; it is listed with the checks.
     failed = [check for check in gravest_first(decision.checks) if not check.passed and check.severity != "note"]
     inadmissible, deviates = decision.status == "inadmissible", with_deviations(decision)
     word, verdict = phrase("first_screen.status", decision.status), decision.verdict or headline.verdict
@@ -166,7 +166,7 @@ def _findings(decision: Decision, registration: Registration) -> Iterator[Block]
     views = views_of(decision.findings, registration.study)
     if not views:
         if decision.status == "inadmissible":
-            # Outcomes exist and are kept back; the reader is told so.
+            # Outcomes exist and are kept back; the page says so.
             yield Paragraph(phrase("first_screen.no_contrast", decision.look is not None and not decision.look.last))
         return
     together = Shared(views)

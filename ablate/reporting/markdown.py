@@ -69,7 +69,7 @@ def _table(table: Table) -> str:
     rows = []
     for at, row in enumerate(table.rows):
         cells = [escape(cell) for cell in row]
-        # Bold stands for the page's colour; of an empty cell the asterisks would be shown.
+        # Bold takes the place of the page's colour; of an empty cell the asterisks would be shown.
         if at in table.marked:
             cells = [f"**{cell}**" if cell else cell for cell in cells]
         rows.append(cells)

@@ -43,7 +43,7 @@ def show(console: Console, *sections: Section) -> None:
     """Print sections: a blank line around each table and figure, and between sections."""
     gap = begun = False
     for part in chain.from_iterable(_section(console, section) for section in sections):
-        # Blank lines are asked for from both sides of a table: several become one, and none comes first.
+        # Blank lines come from both sides of a table: several become one, and none comes first.
         if part is None:
             gap = begun
             continue
@@ -114,7 +114,7 @@ def _block(console: Console, block: Block) -> Iterator[RenderableType | None]:
             yield None
         case Figure():
             yield None
-            # A figure that has no form in characters is told in words.
+            # A figure that has no form in characters is described in words.
             drawn = block.characters or tuple(panel.words for panel in block.panels)
             yield Text("\n").join(fit(console, line) for line in drawn)
             yield None

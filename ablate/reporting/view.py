@@ -67,7 +67,7 @@ class FindingView:
 
     @property
     def unit(self) -> str:
-        """The unit of the difference, for a heading or an axis; next to a number stands `shown_unit`."""
+        """The unit of the difference, for a heading or an axis; next to a number, `shown_unit`."""
         return self.finding.unit
 
     @property

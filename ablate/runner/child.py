@@ -2,7 +2,7 @@
 
 A child must not outlive the process that started it, or two processes might train in one folder. The run's process ends
 it when the scheduler is gone. A run's process that is killed itself cannot: so it has left the child's number and time
-of birth in the run's folder, and whoever resumes the run ends that process first, if it still is the same one.
+of birth in the run's folder, and what resumes the run ends that process first, if it still is the same one.
 
 A process that leaves its group (setsid, a daemon) becomes a child of the run's process on Linux when its parent ends
 (`adopt_orphans`): it is found there when the run ends, ended too, and named in the run's record. Elsewhere, and in a
@@ -163,7 +163,7 @@ class Child:
 
     def finish(self) -> int:
         """End what is left of its group, and close its books. Returns the exit status."""
-        # First the group, then whoever left it: a child of the group could start another one in the meantime.
+        # First the group, then what left it: a child of the group could start another one in the meantime.
         self.kill()
         while (status := self._wait(_DRAIN_S)) is None:
             pass
@@ -271,7 +271,7 @@ _adopting = False
 
 def adopt_orphans() -> None:
     """Become the parent of whatever the children of this process leave behind. A process that has other children, such
-    as a notebook, becomes none: they could not be told apart."""
+    as a notebook, becomes none: they could not be distinguished."""
     global _adopting  # noqa: PLW0603 - the kernel keeps this for the process
     # From then on every orphan below is a child of this process, and `_end_orphans` ends all children.
     if has_children():

@@ -21,7 +21,7 @@ from ablate.runner.child import Process
 
 
 def start_forked(words: Sequence[str], home: Path, environment: Mapping[str, str]) -> Process:
-    """A fork that makes the run of an environment. `words` say what it stands for: `python -m ablate.gpt`.
+    """A fork that makes the run of an environment. `words` are those that would start it: `python -m ablate.gpt`.
 
     For a process of Linux that has started no thread of torch and touched no accelerator.
     """
@@ -72,7 +72,7 @@ def _become_trainer(
         os.environ.update(environment)
         os.chdir(home)
         if torch.cuda._is_in_bad_fork():
-            # A process that we are forked from has asked CUDA something, if only for the number of devices.
+            # A process that we are forked from has queried CUDA, if only for the number of devices.
             os.execv(sys.executable, [*words])  # noqa: S606
         status = main(environment)
         sys.stdout.flush()

@@ -51,7 +51,7 @@ class Hashed:
         if key not in self.known:
             sha256 = sha256_file(path)
             if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < SETTLED_NS:
-                return sha256  # by its times it could not be told from what is written next
+                return sha256  # its times could be those of what is written next
             self.known[key] = sha256
         return self.known[key]
 

@@ -73,7 +73,7 @@ class Maker:
     """The run that it makes now."""
 
     stopping: bool = False
-    """Whether it has been asked to stop that run."""
+    """Whether it was sent a stop for that run."""
 
     exit_status: int | None = None
     """Of one that has died, where its server could still say."""
@@ -129,7 +129,7 @@ class Pool:
     """The server that forks makers. Used in a `with` block, whose end ends the server."""
 
     specs: Sequence[Spec]
-    """Runs that will be asked for: what all of them need is loaded once."""
+    """Runs that will be made: what all of them need is loaded once."""
 
     place: Place
     log: IO[str]
@@ -275,7 +275,7 @@ class _Server:
         with suppress(BlockingIOError):
             os.read(self.wake, 4096)
         for pid in list(self.connection_by_pid):
-            # Every maker is asked: one byte in the pipe may stand for several ends.
+            # Every maker is looked at: several ends may have left one byte in the pipe.
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 with self.connection_by_pid.pop(pid) as connection:
@@ -326,7 +326,7 @@ def make_runs(scheduler: socket.socket, place: Place, hashed: Hashed) -> None:
             ended = make_run(
                 spec, folder, here, control, lambda message: _say(scheduler, message), hashed=hashed, **more
             )
-        _say(scheduler, ended)  # whoever hears it finds the folder unlocked
+        _say(scheduler, ended)  # when it is heard the folder is unlocked
         if has_children():  # what could not be ended would be taken for a child of the next run
             return
 

@@ -118,7 +118,7 @@ class Place:
     """Of the built-in trainer: the step after which it stops, unsealed; the beginning of a run, to be compared."""
 
     device_name: str | None = None
-    """What a provenance calls the device; none where torch has yet to be asked. To ask it about a GPU initialises CUDA,
+    """What a provenance calls the device; none before torch is queried. To query it about a GPU initialises CUDA,
     and no process forked afterwards can use one: a pool asks before it starts its server."""
 
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))

@@ -173,7 +173,7 @@ class Scheduler(Logbook):
             self._start(self.pending.popleft(), maker)
 
     def _free_maker(self, slots: int) -> Maker | None:
-        """A maker that is ready and makes nothing. Where there is none, one is asked for if there is a slot for it."""
+        """A maker that is ready and makes nothing. Where there is none, one is forked if there is a slot for it."""
         for maker in self.makers.values():
             if maker.is_ready and maker.spec is None:
                 return maker
@@ -400,7 +400,7 @@ class Scheduler(Logbook):
         self._unwatched.append(f"{spec.variant}/{spec.seed}")
         if not self.neighbours.is_due(self.pending[0].cell if self.pending else None):
             return []
-        # Of runs at work the folders change, and rightly so; of the rest, whoever has just ended is the suspect.
+        # Of runs at work the folders change, and rightly so; of the rest, the run that has just ended is the suspect.
         working = {maker.spec.cell for maker in self.makers.values() if maker.spec is not None}
         working |= self._seen_busy  # other processes make them
         changed = self.neighbours.changed(working | {spec.cell})

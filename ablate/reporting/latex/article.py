@@ -70,7 +70,7 @@ class PaperSource:
     """Name of `PROSE` -> its Markdown."""
     studies: Mapping[str, ReportContext]
     works: Works
-    """Those that the prose cites, beside ours."""
+    """Those that the prose cites, next to ours."""
 
 
 def article(source: PaperSource) -> Paper:

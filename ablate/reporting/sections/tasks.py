@@ -42,7 +42,7 @@ def task_tables(context: ReportContext) -> list[Table]:
     made, placed = [], set()
     for family, names in study.task_families.items():
         members = [by_name[name] for name in names]
-        # A mean over the tasks stands under those that it is a mean of.
+        # A mean over the tasks is placed under those that it is a mean of.
         mine = [finding for finding in means if _alike(context, finding, members[0])]
         placed |= {finding.hypothesis for finding in mine}
         rows = [

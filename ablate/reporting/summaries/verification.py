@@ -1,6 +1,6 @@
 """Output of `ablate verify` and `ablate bundle`: what a study found, then four lines, and the table with `--all`.
 
-Nothing is called fine beside something that was not checked: the line that says what was found counts that too, and
+Nothing is called fine next to something that was not checked: the line that says what was found counts that too, and
 says what to type so that it can be checked.
 """
 
