@@ -65,6 +65,7 @@ def export_model(study: StudySource, run: str, folder: Path, *, workspace: Works
     if folder.exists():
         raise RunError(f"{folder} exists", required="a folder that is not there yet", fix=f"{folder}-2")
     sealed = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
+    # A run that was trained again has two seals: the newest counts.
     entry = newest_seals(entries, registration.runs_sha256).get((spec.variant, spec.seed))
     if entry is None or entry.run_sha256 != sha256_file(sealed.record_path):
         raise EvidenceError(
@@ -159,6 +160,7 @@ def report_index(*, workspace: Workspace = HERE) -> tuple[Path, ...]:
 
     project = workspace.project
     studies = studies_of(project)
+    # Registered hypotheses of all studies, decided or not: a study that was never decided counts in the rate.
     programme = count_programme(
         project, level=FALSE_DISCOVERY_RATE, now=workspace.clock(), abandoned_after_days=ABANDONED_AFTER_DAYS
     )

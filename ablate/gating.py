@@ -181,6 +181,7 @@ def _changed(context: StudyContext, repository: Repository, base: Commit) -> boo
 
 def _registered(context: StudyContext, sides: dict[str, Commit]) -> dict[str, Entry | None]:
     """Registered comparisons of these two commits by any study, in the order of the ledger -> their decision."""
+    # In the order of the ledger, where a decision comes after the registration that it is of.
     decisions: dict[str, Entry | None] = {}
     for entry in context.ledger.entries():
         if isinstance(entry, RegisteredEntry) and attempt_of(entry.study, sides[BASE].hash, sides[HEAD].hash):

@@ -269,7 +269,7 @@ def export(
 
     facts = _facts(study, workspace)
     if form == "markdown":
-        summary = {"status": macro("status", facts)} | sections(facts)
+        summary = {"status": macro("status", facts)} | sections(facts)  # the page's parts by name, for a tool
         text = json_visible(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n" if as_json else markdown(facts)
         return RegistrationDocument(text, facts.draft, ())
     # The form of OSF has questions that no study's file answers: those stay blank, and are named.

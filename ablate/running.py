@@ -350,6 +350,7 @@ def import_runs(
     def folder_of(arm: str, seed: int) -> RunFolder:
         return RunFolder(context.root.run(name, registration.runs_sha256, arm, seed))
 
+    # The lock of `run`: imports and runs of one study enter its ledger one after another.
     with study_lock(context.root, name):
         pieces = read_runs(Path(source), terms, left_out)
         early = [piece.variant for piece in pieces if piece.variant in registration.study.arms]
@@ -362,6 +363,7 @@ def import_runs(
         folders = [folder_of(piece.variant, piece.seed) for piece in pieces]
         # All are compared with what is here before the first is written.
         entries = ledger.entries()
+        # Raises for a run that is here with other bytes.
         states = [already_placed(piece, folder, entries) for piece, folder in zip(pieces, folders, strict=True)]
         import_sha256 = sha256_of([piece.seal for piece in pieces])
         recipes = recipes_of(registration)
@@ -385,7 +387,9 @@ def import_runs(
                 ledger.append(entry)
             if not in_folder:
                 put(piece, folder)
+        # By folders: runs of the ledger whose files are elsewhere are missing too.
         missing = sum(not folder_of(*cell).record_path.is_file() for cell in registration.study.cells)
+        # What was imported may be the last runs of a pilot: then they choose, as if they had been made here.
         freeze_choice(context, registration, lambda _: None)
     return Imported(
         name, tuple(imported), tuple(already_here), tuple(left_out), not exploratory, missing, ledger.head()

@@ -86,6 +86,7 @@ class StudyHealth(FrozenModel):
     @property
     def ended(self) -> bool:
         """Whether all runs are sealed, or those that are not have failed and no process is at work."""
+        # A failed run is final for a call; while one goes on it may be made again.
         left = [run.state for run in self.runs if run.state not in ("done", "diverged")]
         return not left or (set(left) == {"failed"} and not self.active)
 
@@ -194,6 +195,7 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
     # Measured where a run was sealed here, assumed where none was; the label says which.
     each = sum(walls) / len(walls) if walls else study.assume.seconds_per_run
     timed = f"mean of {len(walls)} sealed runs" if walls else "assume.seconds_per_run" if each else "unknown"
+    # By file sizes and not by the records: weights and tables are most of it.
     sizes = [
         _size(context.root.run(study.study, record.registration, record.variant, record.seed))
         for record in records.values()
@@ -241,7 +243,7 @@ def _health(runs: Path, spec: RunSpec | CommandSpec) -> RunHealth:
 
     folder = RunFolder(runs / spec.variant / str(spec.seed))
     record = folder.read_record()
-    if record is None:
+    if record is None:  # the folder is there and nothing has begun in it
         return _waiting(*spec.cell, spec.steps)
     state: dict[str, object] = {
         "state": record.status,

@@ -67,6 +67,7 @@ def try_out(
     trial = maker.result(first)
     if trial.problems or replaced or seeds < FEWEST_SEEDS_FOR_SD:
         return trial
+    # A value at half of the steps has another spread than the last.
     if any(run.status == "stopped" for run in trial.runs):
         note = f"no values to assume, because runs were stopped after {limit_s:g} s: --limit SECONDS"
         return trial.model_copy(update={"notes": (*trial.notes, note)})
@@ -86,6 +87,7 @@ def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict
     spreads: dict[str, TrialSpread] = {}
     if len(seeds) < FEWEST_SEEDS_FOR_SD or len(arms) < 2:
         return spreads, None
+    # A loss that falls and an accuracy that rises: one direction.
     better = {claim.metric: -1.0 if claim.better == "lower" else 1.0 for claim in study.claims.values()}
     # Seeds in rows, arms in columns; each metric's deviations from its arm's mean, turned so that up is better.
     noise = []

@@ -171,6 +171,7 @@ def _file_of(study: Study, root: str | Path | None) -> Path:
         path = Root.around(Path(), root).study(study.study)
     except StudyFileError:
         path = Path().resolve() / "studies" / f"{study.study}.yaml"
+    # As one would type it, in messages and commands.
     path = path.relative_to(Path().resolve()) if path.is_relative_to(Path().resolve()) else path
     if not path.is_file():
         raise StudyFileError(
@@ -248,6 +249,7 @@ def placed(context: StudyContext, ask: Callable[[], Answer]) -> Answer:
     try:
         return ask()
     except StudyError as error:
+        # A model reports several mistakes at once, each with its field: each gets the line of its own.
         first, *others = (
             mistake.at(file=context.path, line=context.loaded.line(mistake.where.field))
             for mistake in (error, *error.others)

@@ -81,7 +81,7 @@ class _Panels(TyperGroup):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        width = max(map(len, self.commands))
+        width = max(map(len, self.commands))  # of all panels, so that their columns line up
         panels: dict[str, list[tuple[str, str]]] = {}
         for name, command in self.commands.items():
             row = (name.ljust(width), command.get_short_help_str(formatter.width - width - 6))

@@ -168,13 +168,13 @@ def _place(library: Library, manifest: Manifest) -> str:
 
     if manifest.shards is None:
         return library.find(manifest.name, download=False).found
-    open_shards(manifest, library.cache)
+    open_shards(manifest, library.cache)  # hashes are checked, or known from the cache
     return str(manifest.shards.folder)
 
 
 def _text_facts(library: Library, name: str) -> Iterator[str]:
     corpus = library.find(name, download=False)
-    texts = (corpus.text, corpus.held_out or "")
+    texts = (corpus.text, corpus.held_out or "")  # characters of both, as tokenizers count them
     for file in corpus.manifest.files:
         yield f"file: {file.name}, {file.size_bytes:,} bytes, sha256 {file.sha256}"
     yield f"characters: {sum(map(len, texts)):,}, {len(set().union(*texts)):,} different ones"

@@ -114,6 +114,7 @@ def _ending(gated: Gated) -> Exit:
 
 def _next(gated: Gated) -> str:
     if gated.answer == "unfinished":
+        # The gate's study, by which the same commits resume.
         return f"ablate gate {gated.source} --base {gated.base.name} --head {gated.head.name}"
     return "" if gated.path is None else f"ablate verify {gated.path}"
 

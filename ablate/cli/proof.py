@@ -244,7 +244,7 @@ def ledger_command(
         "torso_bytes": sound.torso_bytes,
         "head": sound.head,
     }
-    ending = Exit.INADMISSIBLE if sound.faults else Exit.OK
+    ending = Exit.INADMISSIBLE if sound.faults else Exit.OK  # shown all the same, as far as it is sound
     return Result(facts, lambda: [ledger_section(sound, study=name)], exit=ending)
 
 

@@ -175,7 +175,7 @@ def _seals(sealing: Sealing) -> Iterator[str]:
     """What was sealed, and the ledger's head after it."""
     from prereg.seals.state import KINDS
 
-    for text in sealing.made:
+    for text in sealing.made:  # those that were made now; earlier ones are in the notes
         when = "" if text.time is None else f" at {text.time}"
         yield f"{KINDS[text.kind].name}: {text.by}{when}"
         if text.file is not None:

@@ -74,7 +74,7 @@ def _schema(schema: str | None, studies: Sequence[Path]) -> Result:
             required="a study, or --schema alone",
             fix="ablate check --schema study" if studies else "ablate check STUDY",
         )
-    facts = published_schema() if schema == "published" else json_schema()
+    facts = published_schema() if schema == "published" else json_schema()  # printed whole, to be piped into a file
     return Result(facts, lambda: [WholeText(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")])
 
 

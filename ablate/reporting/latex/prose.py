@@ -1,8 +1,8 @@
 """Prose of a paper: a file of Markdown as blocks, which the one writer of LaTeX renders.
 
 Takes in headings, paragraphs, lists, tables and `code`; a cited work is named in words, as in every text here. A number
-of a study is not typed but referred to: `[[STUDY.CLAIM]]` is what was found, with interval, n and margin, `[[STUDY]]` the
-verdict. What this cannot carry over, such as emphasis and links, is refused and not dropped.
+of a study is referred to and not typed: `[[STUDY.CLAIM]]` is what was found, with interval, n and margin, `[[STUDY]]`
+the verdict. What this cannot carry over, such as emphasis and links, is refused and not dropped.
 """
 
 from __future__ import annotations
