@@ -227,10 +227,15 @@ def new_command(
 def design_command(workspace: Workspace, study: StudyFile, pilot: Pilot = None) -> Result:
     """Simulate the registered rule before any data.
 
-    Says what can be found with these seeds, how often by chance, and how many seeds it would take.
+    Says what can be found with these seeds, how often by chance, and how many seeds it would take. Of a campaign: how
+    often a change is kept falsely, the true gain, and the runs it takes, for the assumed shares of useful changes.
 
     Example:  ablate design studies/embnorm.yaml
     """
+    from prereg.campaign.load import is_campaign
+
+    if is_campaign(study):
+        return _campaign_design(study, pilot)
     from ablate.checking import warnings_of
     from ablate.judge.design.refusal import obstacle
     from ablate.judge.design.warnings import warnings_as_json
@@ -250,6 +255,26 @@ def design_command(workspace: Workspace, study: StudyFile, pilot: Pilot = None) 
     if not characteristics.scenarios:
         then = f"ablate try {study} --seeds 3   (prints the assume: line that gives power)"
     return Result(facts, text, next=then if obstacle(characteristics) is None else "")
+
+
+def _campaign_design(path: Path, pilot: str | None) -> Result:
+    """A campaign, simulated."""
+    from ablate.campaigning import simulate_campaign
+
+    if pilot is not None:
+        raise UnsupportedError(
+            "--pilot with a campaign",
+            required="the SD of its metrics in the campaign's own assume",
+            fix=f"ablate design {path}",
+        )
+    design = simulate_campaign(path)
+
+    def text() -> Iterator[Shown]:
+        from ablate.reporting.summaries.campaign import campaign_design_section
+
+        yield campaign_design_section(design)
+
+    return Result(design, text)
 
 
 @command(interrupted="the trial is not part of the study, and nothing of it was kept")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ablate.judge.campaign.design import CampaignScenario, Rate
 from ablate.judge.design.reach import HypothesisDesign
 from ablate.judge.design.simulate import SimulatedScenario
 from ablate.judge.overview import StudyOverview
@@ -761,6 +762,32 @@ def _ends(scenario: SimulatedScenario) -> str:
 SCENARIOS = Catalogued[SimulatedScenario](
     "scenarios",
     {"If the truth is": lambda scenario: scenario.name, "The study ends as": _ends, "False:": _false},
+    caption=False,
+    note=True,
+)
+
+
+# -- a simulated campaign ----------------------------------------------------------------------------------------------
+
+
+def _of_campaigns(rate: Rate) -> str:
+    """A rate over campaigns with its simulation error, in percent."""
+    return f"{words.share(rate.mean)} ± {words.number(100 * rate.se, 1)}"
+
+
+CAMPAIGNS = Catalogued[CampaignScenario](
+    "campaigns",
+    {
+        "Useful": lambda scenario: words.share(scenario.useful),
+        "Any false:": lambda scenario: _of_campaigns(scenario.any_false_keep),
+        "FDR:": lambda scenario: _of_campaigns(scenario.false_discovery_rate),
+        "Kept, useful:": lambda scenario: phrase(
+            "tables.part", words.number(scenario.true_keeps.mean, 1), words.number(scenario.useful_proposals, 1)
+        ),
+        "True gain:": lambda scenario: words.significant(scenario.true_gain.mean),
+        "Estimated:": lambda scenario: words.significant(scenario.estimated_gain),
+        "Runs:": lambda scenario: words.number(scenario.runs.mean, 0),
+    },
     caption=False,
     note=True,
 )

@@ -97,6 +97,7 @@ def _environment() -> Environment:
         "counted": words.counted,
         "compact": words.compact,
         "level": words.level,
+        "significant": words.significant,
         "share": words.share,
         "capital": capital,
         "json": partial(json.dumps, ensure_ascii=False),

@@ -37,6 +37,7 @@ VERBS = (
     "publishing",
     "frame",
     "gating",
+    "campaigning",
 )
 
 # room -> what its modules may import beside the standard library. A module belongs to the longest room it starts with.
