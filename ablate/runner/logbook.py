@@ -1,7 +1,7 @@
 """Ledger entries of runs (start, seal, failure, broken limit), and which runs are done or left (`Logbook.collect`).
 
 A start is entered before its run begins; a run that was made by another process, or whose end a crash kept out of the
-ledger, is found in its folder and entered then (`collect`).
+ledger, is found in its folder and entered then (`collect`). Runs keep the order of `prereg.registry.plan.plan`.
 
 The order of a run's life: `log_start` (entry "started") before a process exists, `seal` ("sealed") or `fail` ("failed")
 after it has ended. A crash between two steps loses the later entry, and never leaves a run that has no start.

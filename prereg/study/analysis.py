@@ -194,7 +194,8 @@ class Hypothesis(FrozenModel):
     smallest: Annotated[float, Field(ge=0.0), WithJsonSchema(_SMALLEST)]
     """The smallest difference that matters, in the metric's own unit on the claim's scale. A claim `by at least D` says
     it already, and `smallest` is then D. A percentage, 2%, is a ratio of geometric means over
-    seeds, and not of arithmetic ones: it is turned into a margin on `scale: log`."""
+    seeds, and not of arithmetic ones: it is turned into a margin on `scale: log`. 0 is allowed, but of a claim that
+    there is no difference, or no harm (`prereg.study.validate`)."""
     role: Role = "primary"
     """The family it is corrected in. Exploratory hypotheses are reported and can decide nothing."""
     scale: Scale = "raw"
