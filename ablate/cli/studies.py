@@ -128,6 +128,8 @@ def _check_one(path: Path, workspace: Workspace) -> Result:
         yield from warned(checked.warnings)
 
     then = f"ablate try {path}   (short runs; --seeds 3: how noisy)"
+    if context.load_registration() is not None:
+        then = f"ablate status {path}"
     return Result(lambda: checked.facts, text, next=then)
 
 
@@ -242,7 +244,8 @@ def design_command(workspace: Workspace, study: StudyFile, pilot: Pilot = None) 
     from ablate.registering import design as simulate
 
     characteristics = simulate(study, workspace=workspace, pilot=pilot)
-    warnings = warnings_of(workspace.open(study), characteristics)
+    context = workspace.open(study)
+    warnings = warnings_of(context, characteristics)
 
     def text() -> Iterator[Shown]:
         from ablate.reporting.summaries.study import design_section
@@ -250,9 +253,10 @@ def design_command(workspace: Workspace, study: StudyFile, pilot: Pilot = None) 
         yield from (design_section(characteristics), *warned(warnings))
 
     facts: dict[str, Any] = characteristics.model_dump(mode="json") | {"warnings": warnings_as_json(warnings)}
-    then = f"ablate register {study}"
+    registered = context.load_registration() is not None
+    then = f"ablate status {study}" if registered else f"ablate register {study}"
     # Without a scale nothing is simulated: registering would be blind where three runs of each arm give the scale.
-    if not characteristics.scenarios:
+    if not characteristics.scenarios and not registered:
         then = f"ablate try {study} --seeds 3   (prints the assume: line that gives power)"
     return Result(facts, text, next=then if obstacle(characteristics) is None else "")
 

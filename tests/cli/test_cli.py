@@ -246,7 +246,9 @@ def test_an_unfinished_study_has_a_state_and_an_exit_code_of_its_own_and_shows_n
     study = house.write()
     assert ablate(monkeypatch, "register", study) == 0
     before = house.snapshot()
-    capsys.readouterr()
+    assert ablate(monkeypatch, "check", study) == 0
+    shown = capsys.readouterr().out
+    assert f"next:  ablate status {study}" in shown and "next:  ablate try" not in shown
     assert ablate(monkeypatch, "decide", study) == cli.Exit.UNFINISHED == 6
     shown = capsys.readouterr().out
     assert "UNFINISHED: 0 of 6 planned runs have ended" in shown and "INADMISSIBLE" not in shown
