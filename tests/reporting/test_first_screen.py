@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import House
 from evidence_factory import make_evidence, one_claim, small_study, with_run
-from report_samples import told
+from report_samples import told, told_of
 from test_hypotheses import around, judged
 
 from ablate import cli, deciding
@@ -135,6 +135,25 @@ def test_a_finding_has_one_interval_in_sentence_and_figure() -> None:
     assert gain.estimate is not None and gain.estimate.interval is not None
     alone = estimates.interval(gain.estimate.interval, gain.decimals)
     assert alone not in page.replace("\\", "") and "97.5% CI 0.0400 to 0.0578" in gain.clause
+
+
+def test_claims_about_one_contrast_have_its_numbers_once() -> None:
+    claims = {
+        "same": {"claim": "layernorm does_not_change val/loss", "smallest": 0.02},
+        "gain": {"claim": "layernorm lowers val/loss by at least 0.02"},
+        "other": {"claim": "rmsnorm raises val/accuracy", "smallest": 0.002},
+    }
+    rule = [{"verdict": "adopt", "when": "supported(other)"}, {"verdict": "inconclusive"}]
+    study = small_study(hypotheses=claims, decision=rule, tie_breakers=[], assume={})
+    effects = {"val/loss": {"layernorm": -0.06}, "val/accuracy": {"rmsnorm": 0.01}}
+    whole = told_of(make_evidence(study, effects=effects, sd=0.002))
+    page = markdown.render_markdown(whole)
+    same, gain, _ = views_of(whole.decision.findings, study)
+    assert same.clause == gain.clause and (same.outcome, gain.outcome) == ("refuted", "supported")
+    assert (
+        page.count(same.clause) == 1
+        and "**gain: supported**: Difference and interval are those of same. Paired t," in page
+    )
 
 
 def test_no_end_of_an_interval_is_rounded_onto_or_across_zero_or_the_margin() -> None:

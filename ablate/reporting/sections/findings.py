@@ -76,6 +76,8 @@ def _said(context: ReportContext, by_name: dict[str, FindingView]) -> Iterator[t
     """A sentence for each hypothesis, and one for each family per task."""
     # A clause that the banner has said is not said again.
     above = () if context.unusable else headline_of(context.decision, context.registration).clauses
+    # Claims may ask several things of one contrast; the first of them has the sentence.
+    label_by_clause: dict[str, str] = {}
     for label, name in said_once(context.study).items():
         names = context.study.task_families.get(label)
         if names is not None:
@@ -85,7 +87,8 @@ def _said(context: ReportContext, by_name: dict[str, FindingView]) -> Iterator[t
             )
         else:
             view = by_name[name]
-            yield phrase("findings_parts.term", view), phrase("findings_parts.sentence", view, above)
+            yield phrase("findings_parts.term", view), phrase("findings_parts.sentence", view, above, label_by_clause)
+            label_by_clause.setdefault(view.clause, view.label)
 
 
 def _hindsight(context: ReportContext, by_name: dict[str, FindingView]) -> Iterator[dict[str, str]]:
