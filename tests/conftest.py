@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import os
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -232,11 +233,16 @@ class House:
         """The file of the tiny study."""
         return self.path / "studies" / "tiny.yaml"
 
+    @classmethod
+    def at(cls, path: Path) -> House:
+        """A repository that is there already."""
+        made = cls.__new__(cls)
+        made.path = path
+        return made
+
     def copy(self, path: Path) -> House:
         """The same repository elsewhere, to be changed."""
-        made = House.__new__(House)
-        made.path = Path(shutil.copytree(self.path, path))
-        return made
+        return House.at(Path(shutil.copytree(self.path, path)))
 
 
 @pytest.fixture
@@ -269,6 +275,15 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm |
         yield started
 
 
+@pytest.fixture(scope="module")
+def shared_ray() -> Iterator[int]:
+    """One Ray cluster for all tests of a module, as a process in its network."""
+    from launchers import ray_head
+
+    with ray_head() as started:
+        yield started
+
+
 @pytest.fixture(params=["local", "slurm", pytest.param("ray", marks=pytest.mark.timeout(RAY_TIMEOUT_S)), "commands"])
 def launcher(
     request: pytest.FixtureRequest, own_house: OwnHouse, monkeypatch: pytest.MonkeyPatch
@@ -285,6 +300,7 @@ def launcher(
         made.cluster = cluster
     if isinstance(made, launchers.RayLauncher):
         launchers.require_ray()
+        made.head = request.getfixturevalue("shared_ray")
     yield made
     made.close()
 
@@ -297,26 +313,49 @@ def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deciding, "pages", lambda *_: {})
 
 
+def made_once(name: str, folders: pytest.TempPathFactory, make: Callable[[Path], object]) -> Path:
+    """A folder that whichever worker needs it first makes; every worker has a copy of its own."""
+    place = folders.mktemp(name) / "house"
+    if not _SIDE:
+        make(place)
+        return place
+    shared = folders.getbasetemp().parent / f"shared-{name}"
+    with shared.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if shared.exists():
+            shutil.copytree(shared, place)
+        else:
+            make(place)
+            shutil.copytree(place, shared.with_suffix(".part"))
+            shared.with_suffix(".part").rename(shared)
+    return place
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> House:
     """The tiny study, run without incident: once for all tests. Whoever changes it takes a copy."""
-    import ablate as api
-    from ablate.runner.options import RunOptions
-    from ablate.runner.progress import PlainWatcher
 
-    made = House(tmp_path_factory.mktemp("trained") / "house")
-    api.run(made.write(), RunOptions(slots=1), workspace=api.Workspace(console=PlainWatcher(StringIO())))
-    return made
+    def make(path: Path) -> None:
+        import ablate as api
+        from ablate.runner.options import RunOptions
+        from ablate.runner.progress import PlainWatcher
+
+        made = House(path)
+        api.run(made.write(), RunOptions(slots=1), workspace=api.Workspace(console=PlainWatcher(StringIO())))
+
+    return House.at(made_once("trained", tmp_path_factory, make))
 
 
 @pytest.fixture(scope="session")
 def decided(trained: House, tmp_path_factory: pytest.TempPathFactory) -> House:
     """The same, decided, with its report."""
-    import ablate as api
 
-    made = trained.copy(tmp_path_factory.mktemp("decided") / "house")
-    api.decide(made.study)
-    return made
+    def make(path: Path) -> None:
+        import ablate as api
+
+        api.decide(trained.copy(path).study)
+
+    return House.at(made_once("decided", tmp_path_factory, make))
 
 
 @pytest.fixture(scope="session")
@@ -324,12 +363,14 @@ def decided_own(tmp_path_factory: pytest.TempPathFactory) -> OwnHouse:
     """A study of one's own trainer, run by workers in this process and decided, with its report: once for all tests."""
     from own_trainer import OwnHouse
 
-    import ablate as api
+    def make(path: Path) -> None:
+        import ablate as api
 
-    made = OwnHouse(tmp_path_factory.mktemp("decided-own") / "house")
-    made.make_runs(made.register())
-    api.decide(made.study)
-    return made
+        made = OwnHouse(path)
+        made.make_runs(made.register())
+        api.decide(made.study)
+
+    return OwnHouse.at(made_once("decided-own", tmp_path_factory, make))
 
 
 @pytest.fixture

@@ -91,6 +91,13 @@ class OwnHouse:
         (path / "studies").mkdir(parents=True)
         self.script(SCRIPT)
 
+    @classmethod
+    def at(cls, path: Path) -> OwnHouse:
+        """A repository that is there already."""
+        made = cls.__new__(cls)
+        made.path, made.study = path, path / "studies" / "own.yaml"
+        return made
+
     def script(self, text: str, name: str = "train.py") -> Path:
         """Write a file of the trainer's code."""
         path = self.path / name

@@ -81,10 +81,10 @@ class Slurm:
 
     def say(self, *words: str) -> str:
         """What a command of Slurm prints."""
-        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=150, check=False)
         return done.stdout + done.stderr
 
-    def wait_idle(self, seconds: float = 30) -> bool:
+    def wait_idle(self, seconds: float = 150) -> bool:
         """Whether the node takes jobs within so many seconds."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -110,10 +110,10 @@ def slurm(place: Path) -> Iterator[Slurm | str]:
         command = "/usr/sbin/munged --force --pid-file=/run/munge/munged.pid"
         with log.open("wb") as stream:
             words = ["su", "-s", "/bin/sh", "munge", "-c", command]  # which leaves a daemon
-            subprocess.run(words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, timeout=30, check=False)
+            subprocess.run(words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, timeout=150, check=False)
     made_slurm = Slurm(place)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150
         while subprocess.run(["munge", "-n"], capture_output=True, check=False).returncode != 0:
             if time.monotonic() > deadline:
                 raise RuntimeError("munge does not answer: " + log.read_text()[-300:])

@@ -53,7 +53,7 @@ def start(study: Path, *words: str) -> subprocess.Popen[str]:
 
 def wait_until_training(house: House, rows: int) -> None:
     """Until some run has written that many live lines."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while time.monotonic() < deadline:
         for path in house.path.glob("data/runs/*/*/*/*/work/metrics.jsonl"):
             if path.read_bytes().count(b"\n") >= rows:
@@ -146,7 +146,7 @@ def test_a_killed_scheduler_takes_all_processes_with_it(house: House) -> None:
     assert below
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 150
     while time.monotonic() < deadline and any(alive(pid) for pid in below):
         time.sleep(0.05)
     assert not any(alive(pid) for pid in below)
@@ -161,7 +161,7 @@ def test_ctrl_c_saves_where_each_run_stands_and_the_next_call_resumes_to_the_sam
     wait_until_training(house, 2)
     time.sleep(0.3)
     os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=150)
     assert process.returncode == 130, output
     assert "stopping" in output
     assert list(house.path.glob("data/runs/*/*/*/*/work/checkpoint.safetensors"))

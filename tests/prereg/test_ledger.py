@@ -521,7 +521,7 @@ def test_reading_waits_for_an_append_whose_lock_file_was_deleted(ledger: Ledger)
         time.sleep(0.2)
         assert reader.poll() is None
         append(ledger, 2)
-    assert reader.communicate(timeout=60)[0] == "3\n"
+    assert reader.communicate(timeout=150)[0] == "3\n"
 
 
 def test_lines_that_were_verified_are_not_verified_again_by_an_append(ledger: Ledger) -> None:

@@ -457,7 +457,7 @@ def test_processes_that_register_at_once_make_one_registration(tmp_path: Path) -
         )
         for _ in range(3)
     ]
-    said = {process.communicate(timeout=60)[0] for process in running}
+    said = {process.communicate(timeout=150)[0] for process in running}
     assert len(said) == 1
     assert len(Ledger(root.ledger).entries()) == 1
     assert verify_registration(root, "embnorm") == []

@@ -134,7 +134,7 @@ app = typer.Typer()
 @app.command()
 def wait() -> None:
     print("ready", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 cli.application = lambda *_: app
 sys.argv = ["ablate"]
 cli.main()
@@ -146,7 +146,7 @@ def test_a_signal_outside_the_runs_ends_a_verb_as_one_within_them(number: signal
     process = subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     process.send_signal(number)
-    _, told = process.communicate(timeout=30)
+    _, told = process.communicate(timeout=150)
     assert process.returncode == 130, told
     assert told == "interrupted: nothing sealed was lost; repeat the command to go on\n"
 

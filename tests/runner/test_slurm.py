@@ -43,7 +43,7 @@ def test_submitted_preempted_and_finished_without_its_controller(
     status, printed = on_slurm(path, "--tasks", "2")
     assert status == 0 and "6 runs left, submitted as Slurm job" in printed and not outcomes(own_house)
     assert len(starts(own_house)) == N_RUNS, "every start is on record before its task begins"
-    wait_for(lambda: "RUNNING" in cluster.say("squeue", "--noheader", "--array", "--format", "%T"), 60)
+    wait_for(lambda: "RUNNING" in cluster.say("squeue", "--noheader", "--array", "--format", "%T"))
     assert "running" in CliRunner().invoke(app, ["status", str(path)]).output
 
     before = len(entries(own_house))
@@ -51,14 +51,14 @@ def test_submitted_preempted_and_finished_without_its_controller(
     assert status == 5 and "has not ended" in printed, "never a second array next to the first"
     assert not [entry for entry in entries(own_house)[before:] if entry.event == "started"]
 
-    wait_for(lambda: list(own_house.path.glob("data/runs/*/*/*/*/work/resumable")), 30)
+    wait_for(lambda: list(own_house.path.glob("data/runs/*/*/*/*/work/resumable")))
     time.sleep(0.5)
     job = cluster.say("squeue", "--noheader", "--format", "%F").split()[0]
     cluster.say("scontrol", "requeue", f"{job}_1")  # as a preemption does: SIGTERM, and back into the queue
-    wait_for(lambda: "Restarts=1" in cluster.say("scontrol", "show", "job", f"{job}_1"), 60)
-    wait_for(lambda: cluster.say("squeue", "--noheader", "--array", "--format", "%T").count("RUNNING") == 2, 60)
+    wait_for(lambda: "Restarts=1" in cluster.say("scontrol", "show", "job", f"{job}_1"))
+    wait_for(lambda: cluster.say("squeue", "--noheader", "--array", "--format", "%T").count("RUNNING") == 2)
     cluster.kill("slurmctld")
-    wait_for(lambda: sealed_on_disk(own_house) == N_RUNS, 120)
+    wait_for(lambda: sealed_on_disk(own_house) == N_RUNS)
     cluster.start("slurmctld")
     cluster.wait_idle()
 
@@ -78,13 +78,13 @@ def test_a_task_at_its_time_limit_saves_and_is_queued_again(own_house: OwnHouse,
     path = ready(own_house, sleep=0.3)
     (own_house.path / "cluster.yaml").write_text("slurm: {tasks: 1, options: {partition: main, time: 3}}\n")
     assert on_slurm(path)[0] == 0
-    wait_for(lambda: list(own_house.path.glob("data/runs/*/*/*/*/work/resumable")), 60)
+    wait_for(lambda: list(own_house.path.glob("data/runs/*/*/*/*/work/resumable")))
     time.sleep(1.0)
     job = cluster.say("squeue", "--noheader", "--format", "%F").split()[0]
     cluster.say("scancel", "--batch", "--signal=USR1", f"{job}_1")  # what --signal=B:USR1@120 sends
-    wait_for(lambda: list(own_house.path.glob("data/runs/*/*/*/*/metrics.parquet")), 60)
+    wait_for(lambda: list(own_house.path.glob("data/runs/*/*/*/*/metrics.parquet")))
     cluster.say("scancel", job)
-    wait_for(lambda: not cluster.say("squeue", "--noheader").strip(), 60)
+    wait_for(lambda: not cluster.say("squeue", "--noheader").strip())
     # What cancelled tasks left is made by a later call, here in processes of this machine.
     assert ablate.run(path).summary.complete and len(outcomes(own_house)) == N_RUNS
     checks = {check.name for check in ablate.decide(path).decision.deviations}

@@ -33,12 +33,12 @@ def begin(house: OwnHouse, run: str, *options: str) -> subprocess.Popen[str]:
 def train(house: OwnHouse, run: str, *options: str) -> tuple[int, str]:
     """Exit code and output of `ablate train`."""
     process = begin(house, run, *options)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=150)
     return process.returncode, output
 
 
 def wait_for(house: OwnHouse, pattern: str) -> Path:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while time.monotonic() < deadline:
         if found := list(house.path.glob(pattern)):
             return found[0]
@@ -70,7 +70,7 @@ def test_a_run_that_is_stopped_can_go_on_and_one_that_fails_says_so(own_house: O
     process = begin(own_house, "fast/2")
     wait_for(own_house, "data/runs/own/*/fast/2/work/waiting")
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=150)
     assert process.returncode == 130 and "ablate train" in output, output
     assert train(own_house, "fast/2")[0] == 0
     record = RunFolder(own_house.run_folder("fast", 2)).read_record()
@@ -93,7 +93,7 @@ def test_two_processes_do_not_make_one_run(own_house: OwnHouse) -> None:
     code, output = train(own_house, "fast/2")
     assert code == 2 and f"being made by another process (pid {first.pid} on " in output, output
     first.send_signal(signal.SIGTERM)
-    first.communicate(timeout=60)
+    first.communicate(timeout=150)
     assert first.returncode == 130
 
 
