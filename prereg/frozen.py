@@ -1,4 +1,4 @@
-"""`FrozenModel`, the pydantic base class of every part of a study: frozen, strict, closed, documented.
+"""`FrozenModel`, the pydantic base class of every part of a study: frozen, strict, documented; refuses unknown fields.
 
 The docstring under a field is its text in the JSON schema, so the documentation that an editor shows is the
 documentation in the code. It is read when a schema or a message needs it: pydantic's `use_attribute_docstrings` reads

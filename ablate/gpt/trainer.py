@@ -55,6 +55,7 @@ def learning_rate(optim: Optim, step: int, steps: int) -> float:
     if optim.schedule == "wsd":  # warmup, stable, decay (Hu et al. 2024): constant until the last `decay` of the steps
         falling = min(max(1, round(optim.decay * steps)), steps - optim.warmup)
         return optim.lr * min(1.0, (steps - step + 1) / (falling + 1))
+    assert optim.schedule == "constant", optim.schedule  # a new name in prereg.study.training.Optim needs a branch here
     return optim.lr
 
 

@@ -10,7 +10,8 @@
 Under `test: items`, and of the accuracy on one task, it is the mean of the run's items, so that a finding's pairs are
 those of its test. Accuracies by task are recorded nowhere else.
 
-A run without the value that the claim needs gives none here, and the audit says so.
+A run without the value that the claim needs gives none here, and the audit says so. One that diverged gives what
+`on_divergence` says of it (`final_values`).
 
 For a test without pairs the values are the runs of a claim arm by arm: a seed that one arm lacks, because its run
 diverged, still counts for the other arms. Values are put on the claim's scale here, for pairs as well.

@@ -10,7 +10,8 @@ A file of lines that is killed while it is written keeps all its whole lines; an
 everything. So a trainer writes lines, and the sealed form is written once.
 
 run.json is written after the tables whose hashes it holds. A crash in between leaves tables that no record vouches for,
-and never a record that vouches for tables that are not there.
+and never a record that vouches for tables that are not there. `RunFolder.seal` hashes the files; the hash over the
+values alone, which two runs of the same bits share, is `outcome_hash` of `ablate.records.outcome`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ there too, and is a deviation by name.
 
 To add a launcher: a subclass of `Scheduler` here with its own `serve`, which calls `hand_out` before it starts anything
 and `end`, `end_sealed` or `retry` when a run is over; its name in `RunOptions.on` (`ablate.runner.options`); a branch
-in `_scheduler` of `ablate.runner.local`; the option `--on` of `ablate.cli.runs`; and tests/runner/test_launch.py.
+in `_scheduler` of `ablate.runner.local`; what it needs in `_require_launcher` of `ablate.running`; the option `--on` of
+`ablate.cli.runs`; and a test like tests/runner/test_ray.py.
 """
 
 from __future__ import annotations

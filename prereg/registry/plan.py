@@ -1,4 +1,6 @@
-"""Plan of runs (arms x seeds): all that a registration promises, in order; those left: `ablate/runner/logbook.py`.
+"""Plan of runs: a `RunSpec` for each cell, arm and seed, of `Study.cells` in `prereg/study/spec.py`, which decides both.
+
+Which of them are left: `ablate/runner/logbook.py`.
 
 All variants of the first seed come first, so that whole pairs exist early and an interrupted study
 has lost no half pairs. The plan is a pure function of the registration; who runs it, and where, is

@@ -3,7 +3,8 @@
 Runs of a seed are compared within groups whose configurations promise equality. Variants that differ in a field
 which moves the compared thing (another width, other steps) cannot match in it; that is no fault, so it is a note
 that names the fields. A run that diverged ended early, so its chained hashes cover less: it is held to the same
-initial weights and the same corpus, not to the same batches. All of it holds for the built-in trainer only.
+initial weights and the same corpus, not to the same batches. Of another trainer, what its runs state themselves is
+compared (`must_match`). Whether a run has the configuration and the code of its registration: `runs.py`.
 
 Then, over all runs: were they made with the same code, device, libraries, path through attention and machine?
 """
@@ -179,7 +180,7 @@ def _without_pairs(context: AuditContext) -> CheckResult:
 
 @check_body("arms without pairs vary alike", applies=lambda context: not context.study.paired)
 def _spread_apart(context: AuditContext) -> Found:
-    # Without pairs unequal variances err, most where the arm that varies more has few runs (`tests.Welch`).
+    # Without pairs unequal variances err, most where the arm that varies more has few runs (`significance_tests.Welch`).
     apart = []
     for name in context.study.hypotheses:
         samples, _, _ = samples_of(context.study, name, read_values(context.study, name, context.evidence))
