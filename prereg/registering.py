@@ -74,6 +74,7 @@ def amend(
     written = amend_study(
         root, loaded, pins=pins, design=design, tool=tool or _TOOL, at=at, reason=reason, evidence=evidence
     )
+    # After new words alone, too: title and question are on the page.
     keep_page(root, loaded.study.study)
     return written
 

@@ -32,6 +32,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "modules.md": partial(_page, "modules", parts.modules),
     "metrics.md": partial(_page, "metrics", parts.metrics),
     "reference/study-file.md": partial(_page, "study-file", parts.study_file),
+    "reference/campaign-file.md": partial(_page, "campaign-file", parts.campaign_file),
     "reference/rule.md": partial(_page, "rule", parts.rule),
     "reference/options.md": partial(_page, "options", parts.options),
     "reference/exit-codes.md": partial(_page, "exit-codes", parts.exit_codes),

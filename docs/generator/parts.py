@@ -28,6 +28,7 @@ from ablate.verification.guide import KINDS
 from ablate.verification.manifest import FORMAT, BundleManifest
 from docs.generator.fields import NONE, Fields, Texts
 from docs.generator.markdown import code, indented_block, sentence, table
+from prereg.campaign.spec import Campaign
 from prereg.documents.published import json_schema, published_schema
 from prereg.frozen import field_texts
 from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS, TOKEN_CLASSES, Metric
@@ -113,6 +114,11 @@ def study_file() -> Parts:
     unless = {("", name): "required, unless `components` writes it" for name in needed}
     unless["Hypothesis", "smallest"] = "required, unless the claim says it"
     return {"fields": Fields(schema, unless=unless).page()}
+
+
+def campaign_file() -> Parts:
+    """Every field of a campaign file."""
+    return {"fields": Fields(Campaign.model_json_schema()).page()}
 
 
 def rule() -> Parts:

@@ -28,6 +28,7 @@ class EndedProposal(FrozenModel):
 def require_history(campaign: Campaign, history: Sequence[EndedProposal]) -> None:
     """Raise `EvidenceError` where proposals that ended cannot be those of the campaign: levels and budget of the next
     one follow from them, and one that was left out would buy another try."""
+    # 1. One by one: none missing, and each ended where a stage ends.
     for number, ended in enumerate(history, start=1):
         if ended.number != number:
             raise EvidenceError(
@@ -41,6 +42,7 @@ def require_history(campaign: Campaign, history: Sequence[EndedProposal]) -> Non
                 required=f"an end at one of its stages: {list(campaign.stages.seeds)} seeds",
                 fix="restore the ledger, or the campaign as it was registered",
             )
+    # 2. Together: within the budget, from whose number of proposals the level of each follows.
     most = campaign.budget.proposals
     if len(history) > most or runs_of(history) > campaign.budget.runs:
         raise EvidenceError(

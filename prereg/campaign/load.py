@@ -67,6 +67,7 @@ def load_campaign(path: Path) -> LoadedCampaign:
     lines: Lines = {}
     try:
         document = parse_yaml(source, lines, first=_FIRST)
+        # Before the model, which would answer a study with a list of missing fields.
         if "study" in document and "campaign" not in document:
             raise file_error(
                 "a study, not a campaign", "the path of a campaign file", f"ablate check {path}", field=("study",)
@@ -80,6 +81,7 @@ def load_campaign(path: Path) -> LoadedCampaign:
                 field=("campaign",),
             )
     except StudyError as error:
+        # The others in the order of the file, after the mistake that was found first.
         first, *others = (
             fault.at(file=path, line=fault.where.line or line_of(fault.where.field, lines))
             for fault in (error, *error.others)

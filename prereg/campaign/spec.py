@@ -83,6 +83,7 @@ class Stages(FrozenModel):
 
     @model_validator(mode="after")
     def _ascending(self) -> Self:
+        # `new_seeds` subtracts neighbours: a stage that adds no seed would be a second test of the same pairs.
         if list(self.seeds) != sorted(set(self.seeds)):
             raise field_error(
                 ("stages", "seeds"),
@@ -97,6 +98,8 @@ class Stages(FrozenModel):
                 "one for each stage but the last, at which every change ends",
                 f"futility: {[0.5] * (len(self.seeds) - 1)}",
             )
+        # Under obrien_fleming a first stage of two seeds is allowed: its level is so small that it can only
+        # drop.
         if self.spending == "pocock" and self.seeds[0] < 3:
             raise field_error(
                 ("stages", "seeds"),
@@ -206,6 +209,7 @@ class Campaign(FrozenModel):
         for field in start:
             if field in START:
                 continue
+            # Two refusals: a field that the campaign sets itself, and one that no study has.
             if field in StudyFields.model_fields:
                 raise field_error(
                     ("start", field),
@@ -218,7 +222,9 @@ class Campaign(FrozenModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        # 1. The start alone, by every rule of a study.
         study = self.probe
+        # 2. Of every metric that decides it is known which way it improves, and nothing contradicts that.
         for place, metric, better in self._measured:
             if (better or declared_better(study, metric)) == "neither":
                 raise field_error(
@@ -237,6 +243,7 @@ class Campaign(FrozenModel):
                     "what the metric's definition says",
                     "leave better out",
                 )
+        # 3. Guardrails are other metrics, and the budget pays for one proposal's first stage.
         for at, guardrail in enumerate(self.guardrails):
             if guardrail.metric == self.metric:
                 raise field_error(
@@ -253,6 +260,7 @@ class Campaign(FrozenModel):
                 f"at least {least}: both sides are trained on each seed",
                 f"runs: {self.budget.proposals * 2 * self.stages.seeds[-1]}   (all stages of every proposal)",
             )
+        # 4. Assumptions are about metrics that decide: one about a misspelt name would be left unused in silence.
         for metric in self.assume.metrics:
             if metric not in (self.metric, *(guardrail.metric for guardrail in self.guardrails)):
                 raise field_error(
@@ -307,6 +315,7 @@ class Campaign(FrozenModel):
         """An error of the probe at the field of the campaign that it comes from."""
 
         def field_of(path: FieldPath) -> FieldPath:
+            # of0 is the metric, of1 the first guardrail: the order of `claimed` in `probe`.
             if path[:1] == ("hypotheses",) and len(path) > 1 and str(path[1]).startswith("of"):
                 number, rest = int(str(path[1])[2:]), path[2:]
                 at: FieldPath = () if number == 0 else ("guardrails", number - 1)

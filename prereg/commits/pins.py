@@ -60,6 +60,7 @@ class CommitPin(FrozenModel):
 
     @model_validator(mode="after")
     def _hash_is_of_the_files(self) -> Self:
+        # A promise holds the hash alone: with another list of files it would vouch for what nobody registered.
         if self.sha256 != files_sha256(self.files):
             raise ValueError(f"the files of commit {self.commit[:12]} are not those of their hash")
         return self
@@ -101,6 +102,7 @@ class CodeChanges(FrozenModel):
     @property
     def added(self) -> int:
         """Lines that only this commit has."""
+        # Of files that are no text git counts no lines; they are in `files` all the same.
         return sum(file.added or 0 for file in self.files)
 
     @property

@@ -339,6 +339,7 @@ class Catalogue(Mapping[str, Metric]):
 
     def number(self, name: str, counted: str) -> int | None:
         """The block, bin, prompt or number of shots that a metric is about; none where it is about no single one."""
+        # Of a name without a task this takes `/None` from the end, where it is not.
         family, number = self._member(name.removesuffix(f"/{task_of(name)}"))
         return int(number) if family is not None and family.counted == counted else None
 
@@ -399,6 +400,7 @@ def declaration_of(name: str) -> Metric | None:
     >>> declaration_of("val/los") is None
     True
     """
+    # TASK_METRICS holds the metrics of ITEM_METRICS too.
     return METRICS.get(name) or TASK_METRICS.get(name)
 
 

@@ -162,6 +162,7 @@ class Root:
         >>> root.relative(Path("work/studies/width.yaml"))
         'studies/width.yaml'
         """
+        # With slashes on every system, so that what is printed and written is the same on all.
         for folder in (self.runs_from, self.path):
             if folder is not None and path.is_relative_to(folder):
                 return path.relative_to(folder).as_posix()

@@ -80,6 +80,7 @@ def load_study(path: Path, root: str | Path | None = None) -> Loaded:
         # Text, then macros that need the file's folder, then all others, then the models and what holds between fields.
         document = parse_yaml(source, lines, first=_FIRST)
         _refuse_published(document, path)
+        _refuse_campaign(document, path)
         refuse_families(document)
         of_folder = (partial(_fresh_seeds, path=path), partial(_claims_per_task, path=path, root=root))
         expansion = expand(document, (*of_folder, *MACROS))
@@ -146,6 +147,16 @@ def _refuse_published(document: dict[str, JsonValue], path: Path) -> None:
             "published figures, not a study",
             "the path of a study file",
             f"{path.with_name(path.name.removesuffix(PUBLISHED_SUFFIX))}.yaml, which is read together with them",
+        )
+
+
+def _refuse_campaign(document: dict[str, JsonValue], path: Path) -> None:
+    if "campaign" in document and "study" not in document:
+        raise file_error(
+            "a campaign, not a study",
+            "the path of a study file",
+            f"ablate design {path}   (simulates a campaign)",
+            field=("campaign",),
         )
 
 

@@ -83,6 +83,17 @@ def test_equal_gains_are_no_evidence() -> None:
     assert (decision.outcome, decision.reason, decision.parts[0].bound) == ("drop", "no_spread", None)
 
 
+def test_equal_gains_of_rounded_values_are_no_evidence_and_wait_for_more_seeds() -> None:
+    # Public runs: as doubles these differ by 4e-16, which would be a t of 1e12.
+    rounded = [3.2781 - 3.2783, 3.2764 - 3.2766]
+    assert rounded[0] != rounded[1]
+    campaign = a_campaign(smallest=0.0)
+    decision = decide_proposal(campaign, [], rounded, {})
+    assert (decision.outcome, decision.p, decision.parts[0].bound) == ("next_stage", 1.0, None)
+    assert decide_proposal(campaign, [], [-value for value in rounded], {}).reason == "no_spread"
+    assert decide_proposal(campaign, [], [0.0, 0.0], {}).reason == "no_spread"
+
+
 MEMORY = {"metric": "memory", "margin": 0.5, "better": "lower"}
 
 

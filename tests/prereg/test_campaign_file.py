@@ -14,6 +14,7 @@ from campaign_samples import campaign_document
 
 from prereg.campaign.load import campaign_from_document, is_campaign, load_campaign
 from prereg.errors import StudyError
+from prereg.study.load import load_study
 from prereg.yaml_model import yaml_text
 
 Change = Callable[[dict[str, Any]], Any]
@@ -134,6 +135,14 @@ def test_a_file_is_read_with_its_lines(tmp_path: Path) -> None:
     other.write_text(yaml_text(campaign_document()))
     with pytest.raises(StudyError, match="campaign: day"):
         load_campaign(other)
+
+
+def test_a_campaign_is_no_study(tmp_path: Path) -> None:
+    path = tmp_path / "night.yaml"
+    path.write_text(yaml_text(campaign_document()))
+    with pytest.raises(StudyError, match="a campaign, not a study") as raised:
+        load_study(path)
+    assert raised.value.where.line == 1
 
 
 def test_a_study_is_no_campaign(tmp_path: Path) -> None:
