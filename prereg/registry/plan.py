@@ -1,4 +1,4 @@
-"""Plan of runs: a `RunSpec` for each cell, arm and seed, of `Study.cells` in `prereg/study/spec.py`, which decides both.
+"""Plan of runs: a `RunSpec` for each cell (arm, seed) of `Study.cells` in `prereg/study/spec.py`, which decides both.
 
 Which of them are left: `ablate/runner/logbook.py`.
 

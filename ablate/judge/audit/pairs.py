@@ -180,7 +180,7 @@ def _without_pairs(context: AuditContext) -> CheckResult:
 
 @check_body("arms without pairs vary alike", applies=lambda context: not context.study.paired)
 def _spread_apart(context: AuditContext) -> Found:
-    # Without pairs unequal variances err, most where the arm that varies more has few runs (`significance_tests.Welch`).
+    # Without pairs unequal variances err, most where the arm that varies more has few runs (`Welch`).
     apart = []
     for name in context.study.hypotheses:
         samples, _, _ = samples_of(context.study, name, read_values(context.study, name, context.evidence))
