@@ -1,4 +1,4 @@
-"""Timestamps by RFC 3161: a file in which a time-stamping authority signs the hash of a lock together with its time.
+"""Timestamps by RFC 3161, read and checked (none is requested): a signed hash of a lock with the time of signing.
 
 The file is the user's to get (`openssl ts -query`, then any client of HTTP); `openssl ts` reads and checks it here, and
 no server is asked. Whom to believe is in `studies/timestamp_roots.pem`, never in the machine's own store: that vouches

@@ -1,5 +1,7 @@
 """Claim parser (`parse_claim`): one sentence that says which arms differ in which metric, and which way.
 
+Its verbs: `prereg/study/verbs.py`. Conditions of the decision rule: `prereg/rule/condition.py`.
+
     (a - b) raises val/loss by at least 0.02 than (c - d)
 
 `lowers` and `raises` alone claim a direction: any effect that is not zero supports them. With `by at least D` they

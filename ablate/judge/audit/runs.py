@@ -1,4 +1,7 @@
-"""Checks of runs against the plan: missing, failed, outside the plan, not sealed, of another configuration."""
+"""Checks of runs against the plan: missing, failed, outside the plan, not sealed, of another configuration.
+
+Which planned runs are missing is `Evidence.missing` of `ablate/records/evidence.py`; what follows, `judge/decide.py`.
+"""
 
 from __future__ import annotations
 
