@@ -1,4 +1,4 @@
-"""Campaigns in Python: what a file of one can find, before its first proposal."""
+"""`ablate design` of a campaign: what its file can find before its first proposal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pin what a study's names stand for, and require it later: corpora, tokenizers, tasks, a user's own files, commits.
+"""Pins: what a study's names mean, hashed, and required later: corpora, tokenizers, tasks, own files, commits.
 
 `pin` finds and hashes them for a registration; `require_pinned` refuses to train on anything else. How each kind is
 hashed is elsewhere: tasks in `ablate.evaluation.harness.pins`, commits in `prereg.commits.pins`, files in

@@ -1,4 +1,4 @@
-"""What is left of a proposal when it has ended: the part of its story that later proposals are judged by."""
+"""History of a campaign's proposals that have ended: the part of each by which later ones are judged."""
 
 from __future__ import annotations
 

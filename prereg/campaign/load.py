@@ -1,4 +1,4 @@
-"""A campaign file to a `Campaign`, with every mistake named by file, line and field."""
+"""Loading a campaign file to a `Campaign`, with every mistake named by file, line and field."""
 
 from __future__ import annotations
 

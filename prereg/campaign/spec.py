@@ -1,4 +1,4 @@
-"""The campaign: what is promised of many changes that are tried in a row, before the first of them is proposed.
+"""`Campaign`, its fields: what is promised of many changes that are tried in a row, before the first is proposed.
 
 A campaign starts from one configuration or commit. Each proposal changes the best so far and is compared with it on
 seeds of its own, in stages; a change that is kept becomes the next best. `error` holds over the whole campaign, and

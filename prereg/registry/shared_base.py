@@ -1,4 +1,4 @@
-"""Runs of one base commit that later comparisons use again (`base_runs: shared`): which ones follows from the ledger.
+"""Shared runs of one base commit (`base_runs: shared`): which later comparisons use again follows from the ledger.
 
 A study that `ablate gate` carries out may say `base_runs: shared`. Then the seeds of a comparison follow from study and
 base commit alone, and of each of these seeds the first sealed run of base is the one that counts, for every later

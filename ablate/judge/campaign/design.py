@@ -1,4 +1,4 @@
-"""What a campaign can find before its first proposal: false keeps, true gain, runs, by simulation of the procedure."""
+"""Design of a campaign, before its first proposal: false keeps, true gain, runs, by simulation of the procedure."""
 
 from __future__ import annotations
 

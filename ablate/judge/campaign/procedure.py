@@ -1,4 +1,4 @@
-"""What becomes of a proposal at a stage: kept, dropped, on to the next stage, or out of budget.
+"""Procedure of a campaign, for a proposal at a stage: kept, dropped, on to the next stage, or out of budget.
 
 Pure functions of the registered campaign, of how earlier proposals ended, and of the differences that a stage sees.
 

@@ -1,4 +1,4 @@
-"""Made-up campaigns through the functions that judge real ones: false keeps, true gain and runs.
+"""Simulation of campaigns through the functions that judge real ones: false keeps, true gain and runs.
 
 A campaign is a row. Proposals come one after the other, and a row's level, budget and end follow from its own keeps, as
 in a real campaign. Differences are in the metric's unit, turned so that a gain is positive. What is drawn is a `World`.

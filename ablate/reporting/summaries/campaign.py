@@ -1,4 +1,4 @@
-"""What `ablate design` says of a campaign: its levels, and what campaigns come to in each state of the world."""
+"""Output of `ablate design` for a campaign: its levels, and what campaigns come to in each state of the world."""
 
 from __future__ import annotations
 
