@@ -21,9 +21,10 @@ help: ## Show this list
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gpt]'
 	@touch $@
 
-.venv/.installed-dev: .venv/.installed
+.venv/.installed-dev: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing ablate, torch and what tests need into .venv: minutes, and gigabytes unless 'make cpu' ran before"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gpt,dev]'
-	@touch $@
+	@touch .venv/.installed $@
 
 cpu: .venv/bin/python ## First, on Linux without a GPU: install torch without its 3 GB of CUDA libraries
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -153,6 +153,9 @@ class Launcher:
     at_once: int = 1
     """Runs at a time."""
 
+    n_runs: int = N_RUNS
+    """Of the study."""
+
     patience_s: float = PATIENCE_S
     """Within which the first run must be at work, and then all that was started must have ended."""
 
@@ -191,7 +194,7 @@ class Launcher:
     def finish(self) -> None:
         """Start again what is left, as a user would, until the ledger has every run."""
         for _ in range(4):
-            if len(outcomes(self.house)) < N_RUNS:
+            if len(outcomes(self.house)) < self.n_runs:
                 self.launch()
                 self.wait()
 
