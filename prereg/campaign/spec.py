@@ -30,7 +30,7 @@ from prereg.text import compact
 
 MOST_PROPOSALS: Final = 10_000
 MOST_STAGES: Final = 5
-"""The levels of more stages take minutes to compute, and each further stage saves fewer runs than the one before."""
+"""Each further stage saves fewer runs than the one before."""
 MOST_SEEDS: Final = 64
 START: Final = (
     "trainer",
