@@ -338,6 +338,15 @@ def test_equal_differences_have_no_t_and_say_so_while_sign_flip_still_works() ->
     assert estimate(same, "sign_flip", alpha=0.05, rng_seed=1).p == pytest.approx(2 / 64)
 
 
+def test_equal_differences_of_losses_with_four_decimals_have_no_t() -> None:
+    # Public runs: as doubles these differ by 4e-16, 2e-12 of their size, which would be a t of 1e12.
+    same = np.array([3.2781, 3.2764, 3.2790]) - np.array([3.2783, 3.2766, 3.2792])
+    assert np.ptp(same) > 0.0
+    for method in ("paired_t", "bootstrap_t"):
+        with pytest.raises(NoTestError, match="standard error is zero"):
+            estimate(same, method, alpha=0.05, rng_seed=1)
+
+
 def test_differences_that_are_all_zero_give_p_one() -> None:
     for method in METHODS:
         found = estimate(np.zeros(8), method, alpha=0.05, rng_seed=1)

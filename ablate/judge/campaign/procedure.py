@@ -54,12 +54,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy import special
 
-from ablate.judge.stats.significance_tests import TINY, Floats, Kept, PairedT
+from ablate.judge.stats.significance_tests import SAME, TINY, Floats, Kept, PairedT
 from ablate.judge.stats.spending import Spending, nominal_levels
 from prereg.campaign.history import EndedProposal, keeps_of, require_history, runs_of
 from prereg.campaign.spec import AnyFalseKeep, Campaign
@@ -82,12 +82,6 @@ Reason = Literal[
 last stage), `below_smallest` (shown above zero at the last stage, and too small), `no_spread` (all gains are equal, so
 that there is no noise to compare them with), `no_value` (a run of a pair has no value of a metric that decides: it
 diverged or failed). Of `out_of_budget` what there is none of."""
-
-
-SAME: Final = 1e-6
-"""Differences whose spread is below this share of their size are the same. Losses are logged with few decimals, and the
-differences of two pairs are often equal: 3.2783 - 3.2781 and 3.2766 - 3.2764 differ by 4e-16 as doubles, a t of 1e12.
-`EQUAL` of the tests, 1e-12, is relative to the differences: of public runs 1 in 3,100 two pairs got past it."""
 
 
 class Opening(FrozenModel):

@@ -21,7 +21,7 @@ import numpy as np
 from scipy import special
 
 from ablate.judge.stats.root import root
-from ablate.judge.stats.significance_tests import EQUAL, Floats
+from ablate.judge.stats.significance_tests import EQUAL, SAME, Floats
 from ablate.judge.stats.unpaired import Sample
 from ablate.judge.verdict import EffectSize, Interval
 
@@ -62,7 +62,7 @@ def effect_sizes(left: Floats, right: Floats, *, alpha: float, paired: bool = Tr
     differences = _unit(left - right)
     n = left.size
     effects: list[EffectSize] = []
-    if n >= 2 and np.ptp(differences) > EQUAL * np.abs(differences).max():
+    if n >= 2 and np.ptp(differences) > SAME * np.abs(differences).max():
         d_z = float(differences.mean() / differences.std(ddof=1))
         interval = _effect_interval(d_z, n, alpha)
         effects.append(EffectSize(name="d_z", value=d_z, interval=interval, df=float(n - 1)))

@@ -54,7 +54,11 @@ Zeros = Literal["pratt", "wilcox"]
 TINY: Final = float(np.nextafter(0.0, 1.0))
 """The smallest positive double: what a p value that underflows is reported as. A p is never 0."""
 EQUAL: Final = 1e-12
-"""Differences whose spread is below this share of their size are equal up to rounding: they have no SE."""
+"""Numbers that differ by less than this share of their size are tied: rounding broke the tie."""
+SAME: Final = 1e-6
+"""Differences whose spread is below this share of their size are the same: they have no SE. `EQUAL` would be too small:
+losses are logged with few decimals, and 3.2783 - 3.2781 and 3.2766 - 3.2764 differ by 4e-16 as doubles, 2e-12 of their
+size, which is a t of 1e12. Of public runs 1 in 3,100 two pairs got past 1e-12."""
 FAR: Final = 2.0**500
 """A null this many units away is beyond any test, and its square is still finite."""
 
@@ -332,7 +336,7 @@ class Studentized(SignificanceTest):
 
     def __init__(self, x: Floats) -> None:
         super().__init__(x)
-        self.usable = self.span > EQUAL * self.size
+        self.usable = self.span > SAME * self.size
         spread: Floats = self.x.std(axis=1, ddof=1, mean=self.mean[:, None])
         self.se: Floats = spread / np.sqrt(self.n)
         self.standard_error = self.from_unit(self.se)
@@ -672,7 +676,7 @@ def studentized_draws(differences: Floats, rng_seed: int, *, simulated: bool = F
     """
     n = differences.size
     centred = differences - differences.mean()
-    least = EQUAL * np.abs(differences).max()  # a spread below this is rounding
+    least = SAME * np.abs(differences).max()  # a spread below this is rounding
     blocks = []
     if n <= _enumerated(simulated):
         every, weights = multisets(n)
