@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 project = html_title = "ablate"
 extensions = ["myst_parser"]
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/**.md", "reports/*.md", "reports/bench/*.md"]
+include_patterns = ["*.md", "docs/**.md", "reports/*.md", "reports/bench/*.md", "reports/campaigns/*.md"]
 exclude_patterns = ["build", "data", ".*"]
 myst_heading_anchors = 4
 smartquotes = False
