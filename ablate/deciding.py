@@ -72,6 +72,18 @@ def decide(
         return _write_pages(context, text)
 
 
+def is_barred(study: StudySource, *, workspace: Workspace = HERE) -> bool:
+    """Whether the evidence of an early look forbids a verdict, so that neither a decision nor a later look follows.
+
+    Nothing is written or logged. Raises `StudyError` as `decide` does.
+
+        ablate.deciding.is_barred("studies/harmless-1a2b3c4-5d6e7f8.yaml")
+    """
+    with with_evidence(workspace.open(study)) as context:
+        decision, evidence = _judge(context, require_registered(context))
+        return decision.status == "inadmissible" and not (evidence.missing or evidence.ledger_faults)
+
+
 def _judge(context: StudyContext, registration: Registration) -> tuple[Decision, Evidence]:
     """The decision of what is on disk, and the evidence that it may see."""
     from ablate.judge.audit.user_checks import run_own_checks

@@ -116,10 +116,10 @@ def gate(
         return gated
     # A study of its own for these two commits, with its own file and registration. What was compared before is
     # resumed.
-    name, document, is_new = _planned(context, sides, before, again)
-    # As the user wrote the path of the gate's study, which lies next to it.
-    path, place = context.path.with_name(f"{name}.yaml"), context.root.study(name)
-    path = path if path.resolve() == place.resolve() else place
+    name, document, is_new = _planned(context, sides, before, again, workspace)
+    if is_new:
+        _require_as_committed(context, repository, sides)
+    path = _file_of(context, name)
     _write(context, path, document, is_new)
     gated = replace(gated, path=path, earlier=tuple(compared for compared in before if compared != name))
     workspace = replace(workspace, root=context.root.path)
@@ -132,6 +132,12 @@ def gate(
         path.unlink(missing_ok=True)
         first, *others = (_of_source(context, each) for each in (error, *error.others))
         raise first.followed_by(others) from None
+
+
+def _file_of(context: StudyContext, name: str) -> Path:
+    """The file of a comparison, as the user wrote the path of the gate's study, which lies next to it."""
+    path, place = context.path.with_name(f"{name}.yaml"), context.root.study(name)
+    return path if path.resolve() == place.resolve() else place
 
 
 def _of_source(context: StudyContext, error: StudyError) -> StudyError:
@@ -155,9 +161,21 @@ def _sides(context: StudyContext, names: dict[str, str | None]) -> tuple[Reposit
         else:
             commit = repository.commit_of(name)
         if commit is None:
-            raise missing_commit(repository, f"--{arm} {name}: no commit of this repository has that name")
+            raise missing_commit(repository, f"--{arm} {name} is no commit of this repository")
         sides[arm] = Commit(name, commit)
     return repository, sides
+
+
+def _require_as_committed(context: StudyContext, repository: Repository, sides: dict[str, Commit]) -> None:
+    """Refuse to register a commit that is checked out where the files that lie here differ from it."""
+    from prereg.commits.pins import WORKTREE
+    from prereg.commits.resolve import LaidOut, require_as_committed
+
+    laid_out = LaidOut.of(context.study)
+    for arm, side in sides.items():
+        if side.name != WORKTREE:
+            named, worktree = f"--{arm} {side.name}", f"--{arm} {WORKTREE}"
+            require_as_committed(repository, side.hash, laid_out, named=named, worktree=worktree)
 
 
 def _compared_files(context: StudyContext, repository: Repository, sides: dict[str, Commit]) -> tuple[int, bool]:
@@ -192,9 +210,14 @@ def _registered(context: StudyContext, sides: dict[str, Commit]) -> dict[str, En
 
 
 def _planned(
-    context: StudyContext, sides: dict[str, Commit], before: dict[str, Entry | None], again: str | None
+    context: StudyContext,
+    sides: dict[str, Commit],
+    before: dict[str, Entry | None],
+    again: str | None,
+    workspace: Workspace,
 ) -> tuple[str, dict[str, Any], bool]:
     """The name and the plain data of the study to carry out, and whether it is not registered yet."""
+    from ablate.deciding import is_barred
     from prereg.yaml_reader import parse_yaml
 
     source, (base, head) = context.study.study, (sides[BASE].hash, sides[HEAD].hash)
@@ -225,7 +248,8 @@ def _planned(
             required="--again only for commits that were",
             fix=fix,
         )
-    if before[own[-1]] is None:
+    # Without a decision it goes on, but where its evidence forbids every further look.
+    if before[own[-1]] is None and not is_barred(_file_of(context, own[-1]), workspace=workspace):
         raise RegistrationError(
             f"'{own[-1]}' compares these commits and is not decided",
             required="its end, before they are compared again",

@@ -112,8 +112,8 @@ def recompute(study: Study, findings: Sequence[Finding], look: Look | None = Non
                 numbers += opinion.numbers(study, finding)
             else:
                 not_covered.append(finding.hypothesis)
-        # 2. The correction over all of them.
-        if study.analysis.correct == "holm":
+        # 2. The correction over all of them; of a decision without findings there is none.
+        if study.analysis.correct == "holm" and findings:
             numbers += _corrected(study, findings)
     return Recomputed(tuple(numbers), tuple(not_covered))
 

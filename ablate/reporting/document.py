@@ -27,7 +27,7 @@ from ablate.reporting.sections.audit import (
 from ablate.reporting.sections.components import components_section
 from ablate.reporting.sections.curves import curves_section, diagnostics_section
 from ablate.reporting.sections.findings import findings_section
-from ablate.reporting.sections.methods import methods_section
+from ablate.reporting.sections.methods import STATED, methods_section
 from ablate.reporting.sections.published import published_section
 from ablate.reporting.sections.registration import registration_section
 from ablate.reporting.sections.tasks import summary_of_family
@@ -201,8 +201,6 @@ def _summaries(views: Sequence[FindingView]) -> Iterator[tuple[str, str]]:
             yield f"{view.label}, {view.outcome}", view.short
 
 
-STATED = "pairs match in what their trainer says they must"
-"""The check that compares what a user's own trainer states by `must_match`; made where it states anything."""
 PROMISED = "pairs are matched"
 """The note on such a trainer: what it does not state is its promise. It never passes."""
 TRUST: Mapping[str, tuple[str, ...]] = {
@@ -292,6 +290,8 @@ def trust_line(decision: Decision, study: Study) -> str:
         as_stated,
         failed_by_word,
         unchecked,
+        # Without findings, as at a look that evidence forbids, there are no numbers to compute again.
+        judged=bool(decision.findings),
         equal=all(number.equal for number in again.numbers),
         covered=covered,
         not_covered=again.not_covered,

@@ -47,6 +47,15 @@ def require_gate(study: Study) -> None:
             "two arms, base and head, as variants",
             "variants: {base: {commit: main}, head: {commit: HEAD}}",
         )
+    # An arm that names no commit is a configuration: two commits put in its place would change code and settings alike.
+    for arm in (BASE, HEAD):
+        if arm not in study.commits:
+            raise field_error(
+                ("variants", arm),
+                f"the arm {arm} is no commit",
+                "two arms that are commits, of the same settings or of settings that the change needs",
+                "variants: {base: {commit: main}, head: {commit: HEAD}}",
+            )
     if study.baseline != BASE:
         raise field_error(("baseline",), f"baseline is '{study.baseline}'", "the arm base", "baseline: base")
     # 2. Verdicts that an exit code follows from.

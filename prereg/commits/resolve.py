@@ -152,17 +152,26 @@ def _commit(study: Study, repository: Repository, laid_out: LaidOut, name: str) 
     commit = repository.commit_of(name)
     if commit is None:
         raise missing_commit(repository, f"'{name}' is no commit of this repository")
+    require_as_committed(repository, commit, laid_out, named=f"'{name}'", worktree=f"commit: {WORKTREE}")
+    return commit
+
+
+def require_as_committed(repository: Repository, commit: str, laid_out: LaidOut, *, named: str, worktree: str) -> None:
+    """Refuse the commit that is checked out where the working tree differs from it in a file of an arm.
+
+    `named` is what the user wrote for the commit, `worktree` what would take the files as they lie here. Raises
+    `RegistrationError`.
+    """
     # What is checked out is what the user looks at: run with other files, it would be a surprise.
     if commit == repository.commit_of("HEAD") and (paths := changed_paths(repository, laid_out.counts)):
         more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
         listed_paths = ", ".join(paths[:_SHOWN])
         raise RegistrationError(
-            f"'{name}' is the commit that is checked out, and {listed_paths}{more} "
+            f"{named} is the commit that is checked out, and {listed_paths}{more} "
             f"{'differs from it' if len(paths) == 1 else 'differ from it'}",
-            required="a working tree as it was committed, or commit: WORKTREE, which pins it as it lies here",
-            fix=f"git add {paths[0]} && git commit; or commit: {WORKTREE}; or git stash -u",
+            required=f"a working tree as it was committed, or {worktree}, which pins it as it lies here",
+            fix=f"git add {paths[0]} && git commit; or {worktree}; or git stash -u",
         )
-    return commit
 
 
 def missing_commit(repository: Repository, fault: str) -> RegistrationError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -249,11 +250,50 @@ def test_head_need_not_follow_base_and_the_answer_says_where_the_gate_itself_cha
 
 def test_what_is_no_commit_or_lies_here_otherwise_is_refused(repository: Repository) -> None:
     repository.commit(OTHER_NOISE, branch="feature")
-    assert "--base v9: no commit of this repository has that name" in repository.refused("--base", "v9")
+    assert "--base v9 is no commit of this repository" in repository.refused("--base", "v9")
     assert "was not compared" in repository.refused("--again", "why not").replace("were not", "was not")
     script = repository.path / "train.py"
     script.write_text(script.read_text(encoding="utf-8") + "# not committed\n", encoding="utf-8")
+    # Where the checkout has no branch, too; what is proposed is an option of this command.
+    for name in ("HEAD", "feature"):
+        refusal = repository.refused("--head", name)
+        assert f"--head {name} is the commit that is checked out, and train.py differs from it" in refusal
+        assert "or --head WORKTREE; or git stash -u" in refusal
+    repository.git("checkout", "-q", "--detach", "feature")
     assert "train.py differs from it" in repository.refused()
+
+
+def test_a_gate_in_a_shallow_clone_or_outside_a_repository_is_refused(repository: Repository, tmp_path: Path) -> None:
+    repository.commit(OTHER_NOISE, branch="feature")
+    repository.git("clone", "-q", "--depth", "1", "-b", "feature", f"file://{repository.path}", str(tmp_path / "clone"))
+    repository.path = tmp_path / "clone"
+    repository.monkeypatch.chdir(repository.path)
+    refusal = repository.refused()
+    assert "--base main is no commit of this repository, which is a shallow clone" in refusal
+    assert "fetch-depth: 0" in refusal
+    shutil.rmtree(repository.path / ".git")
+    repository.monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    assert "lies in no git repository" in repository.refused()
+
+
+@pytest.mark.slow
+def test_runs_that_are_no_pairs_end_the_gate_with_the_reason_at_an_early_look(
+    repository: Repository, tmp_path: Path
+) -> None:
+    """The look is not logged, so there is no decision and no report; another comparison is possible, and counted."""
+    repository.write(seeds="fresh 6", stopping={"looks": [3, 6], "spending": "pocock"})
+    # Each run states another hash: its folder has the arm in its name.
+    stated = 'json.dump({"order": __import__("hashlib").sha256(os.getcwd().encode()).hexdigest()}'
+    repository.commit({"seed = int": f'{stated}, open("must_match.json", "w"))\nseed = int'}, branch="stated")
+    repository.commit(OTHER_NOISE, branch="feature")
+    words, summary = ("--base", "stated", "--head", "feature", "--jobs", "1"), tmp_path / "summary.md"
+    assert ablate(repository.monkeypatch, "gate", repository.study, *words, "--summary", summary) == Exit.INADMISSIBLE
+    printed, text = " ".join(repository.capsys.readouterr().out.split()), summary.read_text(encoding="utf-8")
+    for page in (printed, text):
+        assert "no verdict" in page and "pairs match in what their trainer says they must" in page
+        assert "report.md" not in page and "recomputed" not in page
+    code, facts = repository.gate(*words[:4], "--again", "another batch of machines")
+    assert (code, facts["answer"], len(facts["earlier_comparisons"])) == (Exit.INADMISSIBLE, "inadmissible", 1)
 
 
 def test_a_registration_that_is_refused_leaves_nothing(repository: Repository) -> None:
@@ -295,6 +335,8 @@ NO_HARM = {"claim": "head does_not_worsen val/loss", "smallest": 0.05}
         ({"decision": [{"verdict": "worse", "when": "refuted(same)"}, *DECISION[3:]]}, "can say 'worse'"),
         ({"decision": [{"verdict": "equivalent", "when": "supported(same)"}, {"verdict": "worse"}]}, "can say 'worse'"),
         ({"baseline": "head", "hypotheses": THAN_BASE, "decision": no_worse("supported(same)")}, "baseline is 'head'"),
+        ({"variants": {"base": {"steps": 1}, "head": {"steps": 2}}}, "the arm base is no commit"),
+        ({"variants": document()["variants"] | {"head": {"steps": 2}}}, "and 'head' is none"),
         ({"variants": document()["variants"] | {"third": {"commit": "HEAD", "steps": 2}}}, "the arms are"),
     ],
 )  # fmt: skip

@@ -27,6 +27,8 @@ MATCHING = (
 """Checks that compare what the runs of one seed share."""
 
 
+STATED = "pairs match in what their trainer says they must"
+"""The check of the hashes that a user's own trainer states."""
 IMPORTED = "every run was made here"
 """The check of where runs were made; there where any was imported."""
 
@@ -124,11 +126,14 @@ def _shared(context: ReportContext, *, paper: bool) -> str:
     failed = [check for check in compared if not check.passed and check.severity == "inadmissible"]
     of_all = {checks[for_all].found: None for name in MATCHING if (for_all := f"{name}, for all variants") in checks}
     imported = checks.get(IMPORTED)
+    # What a user's trainer states was compared, and the rest was not: `pairs are matched` says so of the rest.
+    stated = checks.get(STATED)
     return phrase(
         "methods_parts.shared",
         held=held if paper else [],
         failed=failed,
         of_all=[*of_all],
+        stated=stated.found if stated is not None and stated.passed else "",
         unchecked=len(context.study.arms) > 1 and not (held or failed),
         imported=imported is not None and not imported.passed,
     )
