@@ -109,7 +109,7 @@ def test_both_studies_keep_their_verdicts_after_a_merge(repository: Repository) 
     repository.git("merge", "-q", "--no-edit", "other")
     names = ("first", "mine", "theirs")
     assert [repository.faults(name) for name in names] == [[], [], []]
-    judged = {item.study: item.note for item in verify_target(given=repository.folder).items if "judged" in item.what}
+    judged = {item.study: item.note for item in verify_target(folder=repository.folder).items if "judged" in item.what}
     assert judged == dict.fromkeys(names, "take fast; the same bytes")
     assert [repository.decide(name) for name in names] == ["take fast"] * 3
     repository.house.register(own_document(study="later"))  # the first entry after the merge joins the branches
@@ -335,7 +335,7 @@ def test_a_study_that_was_removed_with_every_trace_but_git_s_is_named(repository
     shutil.rmtree(repository.root.report("mine"))
     assert any(
         fault.startswith("taken back: decided of 'mine'")
-        for item in verify_target(given=repository.folder).items
+        for item in verify_target(folder=repository.folder).items
         for fault in item.faults
         if item.study == "mine"
     )
