@@ -114,16 +114,19 @@ def runs_to_use_again(root: Root, entries: Sequence[Entry], registration: Regist
                 fix="restore the file of the study; or give it another name, with which base is trained anew",
                 where=Where(file=loaded.path),
             )
-        record = root.run(entry.study, entry.registration, *entry.cell) / "run.json"
-        if not record.is_file() or sha256_file(record) != entry.run_sha256:
-            raise RegistrationError(
-                f"base seed {seed}, which '{entry.study}' sealed on {moment(entry.at)}, is not here as it was sealed: "
-                f"{root.relative(record)}",
-                required="every sealed run of base with these seeds: they are used again, all of them",
-                fix=f"restore {root.relative(record.parent)} from where it was made; or give the study another name, "
-                "with which base is trained anew",
-                where=Where(file=loaded.path),
-            )
+        folder = root.run(entry.study, entry.registration, *entry.cell)
+        # Record and table before anything is registered: a comparison whose base runs are damaged leaves nothing.
+        for name, sealed in (("run.json", entry.run_sha256), ("metrics.parquet", entry.metrics_sha256)):
+            file = folder / name
+            if not file.is_file() or sha256_file(file) != sealed:
+                raise RegistrationError(
+                    f"base seed {seed}, which '{entry.study}' sealed on {moment(entry.at)}, is not here as it was "
+                    f"sealed: {root.relative(file)}",
+                    required="every sealed run of base with these seeds: they are used again, all of them",
+                    fix=f"restore {root.relative(folder)} from where it was made; or give the study another name, "
+                    "with which base is trained anew",
+                    where=Where(file=loaded.path),
+                )
         reused.append(
             ReusedRun(
                 seed=seed,
