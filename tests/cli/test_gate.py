@@ -399,14 +399,14 @@ def test_the_template_is_a_gate_over_its_example(repository: Repository) -> None
     repository.git("commit", "-q", "-m", "the gate")
     script = repository.path / "studies" / "mine" / "train.py"
     repository.git("checkout", "-q", "-b", "feature")
-    script.write_text(script.read_text(encoding="utf-8").replace("range(64)", "range(63)"), encoding="utf-8")
-    repository.git("commit", "-q", "-a", "-m", "a smaller batch")
+    script.write_text(script.read_text(encoding="utf-8").replace("range(64)", "range(8 * 8)"), encoding="utf-8")
+    repository.git("commit", "-q", "-a", "-m", "the same batch")
     assert ablate(repository.monkeypatch, "check", "studies/mine.yaml") == 0
     repository.capsys.readouterr()
     code = ablate(repository.monkeypatch, "gate", "studies/mine.yaml", "--json")
     facts = json.loads(repository.capsys.readouterr().out)
-    # The seeds follow from the hash of the template's commit, and four of them leave some such changes open.
-    assert (code, facts["answer"]) in {(Exit.OK, "equivalent"), (Exit.INCONCLUSIVE, "undecided")}
+    # The same arithmetic, so that the answer depends on no seed.
+    assert (code, facts["answer"]) == (Exit.OK, "identical")
 
 
 STEPS = ("Compare two commits", "Comment on the pull request", "Result of the comparison")
