@@ -266,7 +266,7 @@ def trust_line(decision: Decision, study: Study) -> str:
     held: list[str] = []
     unchecked: list[str] = []
     failed_by_word: dict[str, list[str]] = {}
-    as_stated = False
+    as_stated = as_promised = False
     for word, names in TRUST.items():
         # Checks that do not apply were not made: without dropout there is no check of its masks.
         made = [check for check in decision.checks if check.name in names]
@@ -274,10 +274,13 @@ def trust_line(decision: Decision, study: Study) -> str:
         # One arm, or arms without pairs: there is nothing to match, and the word is not given for free.
         if word == "matched" and (len(study.arms) == 1 or not study.paired) and (failed or not made):
             continue
-        # What a user's trainer states was compared; the rest stays its promise, and the word says so.
+        # What a user's trainer states was compared; the rest stays its promise, and the word says so. One that states
+        # nothing has not failed: nothing was compared.
         if failed == [PROMISED] and any(check.name == STATED for check in made):
             as_stated, failed = True, []
-        if failed:
+        if failed == [PROMISED]:
+            as_promised = True
+        elif failed:
             failed_by_word[word] = failed
         else:
             (held if made else unchecked).append(word)
@@ -288,6 +291,7 @@ def trust_line(decision: Decision, study: Study) -> str:
         "first_screen.trust",
         held,
         as_stated,
+        as_promised,
         failed_by_word,
         unchecked,
         # Without findings, as at a look that evidence forbids, there are no numbers to compute again.

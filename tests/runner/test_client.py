@@ -152,6 +152,22 @@ def test_runs_of_a_seed_give_a_verdict_only_if_they_match_in_what_they_state(own
     assert "generator=for_data" not in page, "nothing is to be added to what states its hashes"
 
 
+@pytest.mark.slow
+def test_pairs_of_a_script_that_states_nothing_are_matched_by_its_word_alone(own_house: OwnHouse) -> None:
+    own_house.script(
+        "".join(
+            line for line in MATCHES.splitlines(keepends=True) if "must_match(" not in line or "import" in line
+        ).replace('if given["lr"] > 0.1:\n', "")
+    )
+    study = own_house.write(variants={"slow": {}, "fast": {"lr": 0.4}}, base={"lr": 0.1, "steps": 4, "order": "shared"})
+    assert api.run(study, workspace=api.Workspace(console=PlainWatcher(StringIO()))).summary.complete
+    api.decide(study)
+    page = (own_house.path / "reports" / "own" / "report.md").read_text(encoding="utf-8")
+    # Nothing was compared, so that nothing has failed.
+    assert "Pairs matched by the trainer's word alone" in page and "Not matched" not in page
+    assert "generator=for_data" in page
+
+
 def test_what_is_stated_twice_must_be_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ABLATE_RUN_DIR", raising=False)
     must_match("data order", b"without a study nothing is written")
