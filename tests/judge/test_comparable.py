@@ -63,8 +63,14 @@ def two_arms(read: Any, **changes: Any) -> Study:
 @pytest.mark.parametrize(
     ("read", "said"),
     [
-        ("best", "seed 1: layernorm 61 evaluations from step 0 to 60, last step 60 against none 4 evaluations"),
-        ({"last": 3}, "seed 1: layernorm 3 evaluations from step 58 to 60, last step 60 against none 3 evaluations"),
+        (
+            "best",
+            "seeds 1, 2, 3 and 2 more: layernorm 61 evaluations from step 0 to 60, last step 60 against none 4 evaluations",
+        ),
+        (
+            {"last": 3},
+            "seeds 1, 2, 3 and 2 more: layernorm 3 evaluations from step 58 to 60, last step 60 against none 3 evaluations",
+        ),
         ("area", "layernorm 61 evaluations"),
     ],
 )
@@ -91,7 +97,7 @@ def test_an_arm_of_a_trainer_of_ones_own_that_stops_early_gives_no_verdict() -> 
     registration, evidence = own_evidence(study, {"none": 60, "layernorm": 40})
     found = failed(decide(registration, evidence), SAME_STEPS)
     assert found is not None and found.severity == "inadmissible"
-    assert "h (val/loss), seed 1: layernorm last step 40 against none last step 60" in found.found
+    assert "h (val/loss), seeds 1, 2, 3 and 2 more: layernorm last step 40 against none last step 60" in found.found
 
 
 def test_without_pairs_all_runs_of_a_claim_must_have_the_same_steps() -> None:

@@ -29,7 +29,9 @@ ENOUGH = 10
 @check_body("pairs were measured at the same steps", applies=shown)
 def _same_steps(context: AuditContext) -> Found:
     study, done = context.study, {run.cell: run.steps for run in context.done}
-    faults = []
+    # One line for all claims and seeds of which the same is to be said.
+    claims_by_fault: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    seeds_by_fault: dict[tuple[str, str], dict[int, None]] = defaultdict(dict)
     for name, claim in study.claims.items():
         metric, read = claim.metric, study.hypotheses[name].read
         # Values at the end depend on the last step alone; other readings on every step that was evaluated.
@@ -49,18 +51,23 @@ def _same_steps(context: AuditContext) -> Found:
                     continue  # "every finished run has every claimed metric"
                 in_pairs = study.paired and len(claim.named) > 1
                 groups[cell[1] if in_pairs else -1][steps].append(cell)
-        faults += [
-            f"{name} ({reading_of(study, name)}), {_against(cells_by_steps, at_end=at_end, with_seeds=group < 0)}"
-            for group, cells_by_steps in sorted(groups.items())
-            if len(cells_by_steps) > 1
-        ]
+        for group, cells_by_steps in sorted(groups.items()):
+            if len(cells_by_steps) > 1:
+                fault = (reading_of(study, name), _against(cells_by_steps, at_end=at_end, with_seeds=group < 0))
+                claims_by_fault[fault][name] = None
+                if group >= 0:
+                    seeds_by_fault[fault][group] = None
+    faults = [
+        f"{listed(claims_by_fault[fault])} ({fault[0]}), {_at(list(seeds_by_fault[fault]))}{fault[1]}"
+        for fault in claims_by_fault
+    ]
     if faults and study.measure.uneven_steps is not None:
         return CheckResult(faults, severity="note", after=f". Declared when registered: {study.measure.uneven_steps}")
     return faults
 
 
 def _against(cells_by_steps: dict[tuple[int, ...], list[Cell]], *, at_end: bool, with_seeds: bool) -> str:
-    """For instance `seed 3: fast 5 evaluations from step 0 to 100 against slow 101 evaluations from step 0 to 100`."""
+    """For instance `fast 5 evaluations from step 0 to 100 against slow 101 evaluations from step 0 to 100`."""
     parts = []
     for steps, cells in cells_by_steps.items():
         who = listed([f"{arm} seed {seed}" if with_seeds else arm for arm, seed in cells[:3]])
@@ -68,9 +75,16 @@ def _against(cells_by_steps: dict[tuple[int, ...], list[Cell]], *, at_end: bool,
         *line, last = steps
         over = "" if at_end else f"{counted(len(line), 'evaluation')} from step {line[0]} to {line[-1]}, "
         parts.append(f"{who}{more} {over}last step {last}")
-    seed = next(iter(cells_by_steps.values()))[0][1]
     shown = parts[:3] + [f"{len(parts) - 3} other sets of steps"] * (len(parts) > 3)
-    return ("" if with_seeds else f"seed {seed}: ") + " against ".join(shown)
+    return " against ".join(shown)
+
+
+def _at(seeds: list[int]) -> str:
+    """For instance `seeds 3, 4, 5 and 2 more: `, and nothing where the text names its seeds."""
+    if len(seeds) < 2:
+        return f"seed {seeds[0]}: " if seeds else ""
+    more = [f"{len(seeds) - 3} more"] if len(seeds) > 3 else []
+    return f"seeds {listed([*map(str, seeds[:3]), *more])}: "
 
 
 @check_body("seeds gave distinct runs", applies=shown)
