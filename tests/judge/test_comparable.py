@@ -65,11 +65,11 @@ def two_arms(read: Any, **changes: Any) -> Study:
     [
         (
             "best",
-            "seeds 1, 2, 3 and 2 more: layernorm 61 evaluations from step 0 to 60, last step 60 against none 4 evaluations",
+            "seeds 1, 2, 3 and 2 more: layernorm 61 evaluations from step 0 to 60, last step 60 against none 4",
         ),
         (
             {"last": 3},
-            "seeds 1, 2, 3 and 2 more: layernorm 3 evaluations from step 58 to 60, last step 60 against none 3 evaluations",
+            "seeds 1, 2, 3 and 2 more: layernorm 3 evaluations from step 58 to 60, last step 60 against none 3",
         ),
         ("area", "layernorm 61 evaluations"),
     ],

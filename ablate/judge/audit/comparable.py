@@ -40,7 +40,8 @@ def _same_steps(context: AuditContext) -> Found:
             continue  # one registered step; "every run consumed its tokens" compares the last
         curves = {} if at_end else context.evidence.lines(metric)
         groups: dict[int, dict[tuple[int, ...], list[Cell]]] = defaultdict(lambda: defaultdict(list))
-        for arm in claim.named:
+        # In one order for every claim, the baseline last.
+        for arm in (arm for arm in reversed(list(study.arms)) if arm in claim.named):
             for cell in ((arm, seed) for seed in study.seeds_of(arm) if (arm, seed) in done):
                 steps = (done[cell],)
                 if cell in curves:
