@@ -30,7 +30,7 @@ PROSE = {
     "abstract": "# Abstract\n\nOne step is larger.\n<!-- a note\nof two lines -->\n",
     "introduction": "# Introduction\n\nWe ask `lr`, as Xiong et al. (2020) do. Here [[own.gain]].\n\n"
     "## Why\n\n- [[own]]\n- a second\n  line\n\n| A | n: |\n|---|---:|\n| x_y | 1 |\n",
-    "related": "# Related work\n\nPre-norm (Xiong et al. 2020) needs less warmup.\n",
+    "related": "# Related work\n\nPre-norm (Xiong et al. 2020; Some Workshop 2022) needs less warmup.\n",
     "methods": "# Methods\n\nBoth studies read one corpus.\n",
     "discussion": "# Discussion\n\nIn the second study [[second.gain]]; [[second.same]].\n",
     "recommendation": "# Recommendation\n\nOf the first: [[own]].\n",
@@ -41,6 +41,13 @@ OF_THE_PAPER = """@inproceedings{xiong2020,
   year = {2020},
   booktitle = {ICML},
   cited = {Xiong et al. 2020; Xiong et al. (2020)},
+}
+@article{workshop2022,
+  author = {{Some Workshop, Inc.}},
+  title = {A large model},
+  year = {2022},
+  journal = {arXiv},
+  cited = {Some Workshop 2022},
 }
 """
 SECOND = own_document(
@@ -125,12 +132,15 @@ def test_what_most_studies_share_is_said_once_and_settings_are_in_the_appendix(f
     assert "It holds its error rate" not in appendix
     for setting in ("lr set to 0.1;", "lr set to 0.15;"):
         assert setting in appendix and setting not in body
+    # Each study's results say where.
+    assert [title.count("Appendix A.2") for title in body.split("own: ")[-1].split("second: ")[-2:]] == [0, 1]
 
 
 @pytest.mark.slow
 def test_prose_names_works_and_a_chosen_figure_is_drawn(folder: Path) -> None:
     page = written(folder)
     assert r"\ablatecitet{xiong2020}{Xiong et al. (2020)}" in page and r"\bibitem{xiong2020}" in page
+    assert "Some Workshop, Inc. (2022). A large model." in page, "an organisation is not taken apart"
     assert "@inproceedings{xiong2020," in (folder / "references.bib").read_text(encoding="utf-8")
     drawn = {path.name for path in (folder / "figures").iterdir()}
     assert set(re.findall(r"figures/([\w-]+\.pdf)", page)) == drawn

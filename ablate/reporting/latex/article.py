@@ -96,7 +96,11 @@ def article(source: PaperSource) -> Paper:
         *_headed("section", "Results", [phrase("paper.results", len(studies))], style),
         float_table(_verdicts(studies), style, "tab:verdicts"),
         *forest_floats,
-        *(part for name, context in studies.items() for part in (*_results(context, style), *shown.get(name, ()))),
+        *(
+            part
+            for number, (name, context) in enumerate(studies.items(), start=1)
+            for part in (*_results(context, number, style), *shown.get(name, ()))
+        ),
         *(_section(parts[name], style) for name in ("discussion", "recommendation")),
     ]
     appendix = [
@@ -224,12 +228,13 @@ def _claims(studies: Mapping[str, ReportContext]) -> Table:
     )
 
 
-def _results(context: ReportContext, style: Style) -> Iterator[str]:
-    """The verdict of a study, what deviated, and the findings that made the line of the rule hold."""
+def _results(context: ReportContext, number: int, style: Style) -> Iterator[str]:
+    """The verdict of a study, what deviated, and the findings that made the line of the rule hold, with the number of
+    the appendix's section that has its setting: the appendix has the studies in the same order."""
     banner = banner_of(context.decision, context.registration)
     verdict = phrase("paper.verdict_by_rule", banner.word, banner.headline, [*banner.failed, *banner.reasons])
     title = f"{context.study.study}: {context.registration.worded.title}"
-    yield from _headed("subsection", title, [verdict], style)
+    yield from _headed("subsection", title, [f"{verdict} {phrase('paper.setting_at', number)}"], style)
 
 
 def _forest(studies: Mapping[str, ReportContext], style: Style) -> tuple[list[figures.Drawing], list[str]]:

@@ -132,5 +132,8 @@ def _line(work: Work) -> str:
 
 
 def _authors(author: str) -> str:
-    names = [" ".join(reversed(name.split(", "))) for name in author.split(" and ")]  # "Holm, Sture" to "Sture Holm"
+    # "Holm, Sture" to "Sture Holm"; an organisation is in braces, so that BibTeX does not take it apart.
+    names = [
+        name[1:-1] if name.startswith("{") else " ".join(reversed(name.split(", "))) for name in author.split(" and ")
+    ]
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
