@@ -32,9 +32,15 @@ def check(study: StudySource, workspace: Workspace = HERE) -> StudyContext:
     >>> ablate.check("studies/own.yaml").study.baseline
     'slow'
     """
+    context = workspace.open(study)
+    check_opened(context)
+    return context
+
+
+def check_opened(context: StudyContext) -> None:
+    """The same of a study that is open."""
     from prereg.metrics.user_code import pin_checks
 
-    context = workspace.open(study)
     placed(context, lambda: require_supported(context.study))
     # What a registered study reads is not checked here: `require_pinned` compares it with the lock.
     registered = context.load_registration()
@@ -50,7 +56,6 @@ def check(study: StudySource, workspace: Workspace = HERE) -> StudyContext:
         from ablate.evaluation.harness.tasks import require_extra
 
         placed(context, require_extra)
-    return context
 
 
 def warnings_of(context: StudyContext, design: Design | None = None) -> tuple[DesignWarning, ...]:

@@ -19,7 +19,7 @@ from ablate.workspace import (
     require_registered,
     with_evidence,
 )
-from prereg.errors import EvidenceError
+from prereg.errors import EvidenceError, RegistrationError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import write_whole
 
@@ -50,9 +50,10 @@ def decide(
     """
     with with_evidence(workspace.open(study)) as context:
         registration = require_registered(context)
+        _refuse_proposal(context)
         published = published_beside(context)  # a mistake in it is found before anything is logged
         # Judged in memory; what follows decides what of it goes on record, in the order look, decision, reports.
-        decision, evidence = _judge(context, registration)
+        decision, evidence = judge_evidence(context, registration)
         decided = Decided(decision, registration, evidence.ledger_head, evidence_path=context.evidence_path)
         look = decision.look
         unfit = look is not None and not look.last and decision.status == "inadmissible"
@@ -80,11 +81,28 @@ def is_barred(study: StudySource, *, workspace: Workspace = HERE) -> bool:
         ablate.deciding.is_barred("studies/harmless-1a2b3c4-5d6e7f8.yaml")
     """
     with with_evidence(workspace.open(study)) as context:
-        decision, evidence = _judge(context, require_registered(context))
+        decision, evidence = judge_evidence(context, require_registered(context))
         return decision.status == "inadmissible" and not (evidence.missing or evidence.ledger_faults)
 
 
-def _judge(context: StudyContext, registration: Registration) -> tuple[Decision, Evidence]:
+def _refuse_proposal(context: StudyContext) -> None:
+    """Refuse the study of a campaign's proposal, whose level and end follow from all proposals before it."""
+    from prereg.campaign.record import proposal_run_as
+    from prereg.registry.ledger_entry import OpenedEntry
+
+    entries = context.ledger.entries()
+    proposal = proposal_run_as(entries, context.study.study)
+    if proposal is not None:
+        files = (entry.file for entry in entries if isinstance(entry, OpenedEntry) and entry.study == proposal.study)
+        raise RegistrationError(
+            f"'{context.study.study}' is proposal {proposal.number} of the campaign '{proposal.study}', which decides "
+            "it",
+            required="one decision of each proposal, at the level that the campaign has left",
+            fix=f"ablate propose {next(files, 'CAMPAIGN')}",
+        )
+
+
+def judge_evidence(context: StudyContext, registration: Registration) -> tuple[Decision, Evidence]:
     """The decision of what is on disk, and the evidence that it may see."""
     from ablate.judge.audit.user_checks import run_own_checks
     from ablate.judge.decide import decide
@@ -181,7 +199,7 @@ def report(study: StudySource, *, workspace: Workspace = HERE, forms: Sequence[s
         published = published_beside(context)
         entry = _last_decision(context, registration)
         # Judged again, and not read from verdict.json: what a report shows is what the records give.
-        decision, evidence = _judge(context, registration)
+        decision, evidence = judge_evidence(context, registration)
         if sha256_bytes(verdict_bytes(decision)) != entry.verdict_sha256:
             require_same_decision(context.root, entry, decision)
         text = report_context(registration, entry, decision, evidence, published)

@@ -46,6 +46,7 @@ def run(
     """
     from ablate.runner.local import run_study, study_lock
     from ablate.runner.machine import choose_machine, records_of
+    from prereg.campaign.record import proposal_run_as
     from prereg.documents.facts import unknown_power
     from prereg.registry.history import repeated, require_unchanged
 
@@ -73,7 +74,9 @@ def run(
             watcher.note(f"ledger head {entry.sha256}")
             for repetition in repeated(context.root, registration.study):
                 watcher.note(repetition.words)
-        if unknown := unknown_power(registration):
+        # What a proposal can find says the design of its campaign.
+        is_proposal = proposal_run_as(context.ledger.readable(), name) is not None
+        if not is_proposal and (unknown := unknown_power(registration)):
             watcher.note(unknown)
         look = look_to_run_up_to(context, registration)
         registration = freeze_choice(context, registration, watcher.note)

@@ -13,6 +13,7 @@ from typing import Literal
 
 from pydantic import computed_field
 
+from prereg.campaign.record import CAMPAIGN_EVENTS, campaign_faults, campaigns_of
 from prereg.commits.held import compare_commits
 from prereg.documents.page import compare_page
 from prereg.errors import RegistrationError, StudyError, StudyFileError, nearest
@@ -22,7 +23,7 @@ from prereg.registry.amendments import chain_faults
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.history import as_registered, differing_fields
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import ContinuedEntry, Entry
+from prereg.registry.ledger_entry import ContinuedEntry, Entry, ProposedEntry
 from prereg.registry.ledger_graph import is_merged
 from prereg.registry.paths import Root
 from prereg.registry.registration import (
@@ -133,8 +134,9 @@ def verify(
     sound = all(chain_item.state != "changed" for chain_item in chain if chain_item.what == "chain")
     entries = Ledger(where.ledger).entries() if sound else ()
     trust, items, seals = Trust.of(where, signers=signers, roots=roots), chain, list[SealCheck]()
-    # 2. Study by study: registration, pinned files, seals.
-    for name in known_studies(where, entries) if named is None else (named,):
+    # 2. Campaigns, then study by study: registration, pinned files, seals.
+    items += check_campaigns(entries, named)
+    for name in studies_to_check(where, entries, named):
         items += check_registration(where, name, entries if sound else None)
         items += _pins_of(where, name)
         checks = examine_seals(where, name, entries, trust)
@@ -155,7 +157,8 @@ def target_study(target: str | Path | None, root: str | Path | None) -> tuple[Ro
     if path.suffix != ".yaml" and path.name == str(path):
         path = Path(root or "") / "studies" / f"{path.name}.yaml"
     where = Root.find(path, root)
-    studies = known_studies(where, Ledger(where.ledger).readable())
+    readable = Ledger(where.ledger).readable()
+    studies = (*known_studies(where, readable), *campaigns_of(readable))
     if path.suffix == ".yaml" and (path.stem in studies or path.is_file()):
         return where, path.stem
     raise StudyFileError(
@@ -168,10 +171,29 @@ def target_study(target: str | Path | None, root: str | Path | None) -> tuple[Ro
 def known_studies(root: Root, entries: Iterable[Entry]) -> tuple[str, ...]:
     """Every study that has a lock, or that the ledger or its history speaks of."""
     names = {lock.name.removesuffix(".lock.json") for lock in root.studies.glob("*.lock.json")}
-    names |= {entry.study for entry in entries if entry.event != "continued"}
+    names |= {entry.study for entry in entries if entry.event not in ("continued", *CAMPAIGN_EVENTS)}
     # A study whose entries were all taken back has neither lock nor entry, and is known by git alone.
     names |= {lost.entry.study for lost in ledger_history(root).taken_back}
     return tuple(sorted(names))
+
+
+def studies_to_check(root: Root, entries: Sequence[Entry], named: str | None) -> tuple[str, ...]:
+    """Every study, the one that is named, or those that carry out the proposals of a campaign that is named."""
+    if named is None:
+        return known_studies(root, entries)
+    if named not in campaigns_of(entries):
+        return (named,)
+    return tuple(entry.run_as for entry in entries if isinstance(entry, ProposedEntry) and entry.study == named)
+
+
+def check_campaigns(entries: Sequence[Entry], named: str | None) -> Iterator[Item]:
+    """The record of every campaign, or of the one that is named: registered once, every proposal begun before its runs,
+    on seeds that follow by rule, and none left out."""
+    for name in campaigns_of(entries):
+        if named in (None, name):
+            faults = campaign_faults(entries, name)
+            n = sum(isinstance(entry, ProposedEntry) and entry.study == name for entry in entries)
+            yield item(name, "campaign", *faults, note=counted(n, "proposal"))
 
 
 def check_chain(root: Root) -> Iterator[Item]:

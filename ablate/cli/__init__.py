@@ -25,7 +25,7 @@ from typing import Annotated, Any, NoReturn, TextIO, cast
 import typer
 from typer.core import TyperGroup
 
-from ablate.cli import corpora, gate, proof, records, registering, reports, runs, studies
+from ablate.cli import campaigns, corpora, gate, proof, records, registering, reports, runs, studies
 from ablate.cli.command import Command, Interrupted
 from ablate.cli.options import Exit, Patient, put_error
 from prereg.errors import SpecError, StudyError, missing_gpt, missing_posix
@@ -45,6 +45,7 @@ PANELS: dict[str, tuple[Command, ...]] = {
         reports.report_command,
     ),
     "Design": (registering.amend_command, studies.plan_command),
+    "Campaigns": (campaigns.propose_command,),
     "Pull requests": (gate.gate_command,),
     "Papers": (reports.paper_command,),
     "Proof": (proof.verify_command, proof.reproduce_command, proof.bundle_command, registering.seal_command),

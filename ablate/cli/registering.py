@@ -13,7 +13,7 @@ from ablate.cli.command import Result, Screen, Shown, command
 from ablate.cli.options import Accept, Pilot, Sign, StudyFile
 from ablate.cli.studies import noted, repeated_runs, warned
 from ablate.workspace import Workspace
-from prereg.errors import RegistrationError
+from prereg.errors import RegistrationError, UnsupportedError
 
 if TYPE_CHECKING:
     from ablate.verification.seal import Sealing
@@ -41,6 +41,17 @@ def register_command(
 
     Example:  ablate register studies/embnorm.yaml
     """
+    from ablate.cli.campaigns import names_campaign
+
+    if names_campaign(study):
+        from ablate.cli.campaigns import register_one_campaign
+
+        for option, value in (("--pilot", pilot), ("--accept-underpowered", accept), ("--sign", sign)):
+            if value is not None:
+                raise UnsupportedError(
+                    f"{option} with a campaign", required="the campaign alone", fix=f"ablate register {study}"
+                )
+        return register_one_campaign(study, workspace)
     from ablate import registering
     from ablate.checking import warnings_of
     from ablate.judge.design.retrospective import design_in_lock

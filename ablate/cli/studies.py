@@ -109,6 +109,12 @@ class _Checked:
 
 
 def _check_one(path: Path, workspace: Workspace) -> Result:
+    from ablate.cli.campaigns import names_campaign
+
+    if names_campaign(path):
+        from ablate.cli.campaigns import check_one_campaign
+
+        return check_one_campaign(path, workspace)
     # All that can raise comes before the first line is printed.
     checked = _Checked(path, workspace)
     context = checked.context

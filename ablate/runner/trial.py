@@ -375,7 +375,7 @@ class TrialMaker:
         # says them itself.
         plain = isinstance(spec, CommandSpec)
         tree = json.loads(json.dumps(spec.config)) if plain else spec.config.model_dump(mode="json", exclude_unset=True)  # type: ignore[union-attr]
-        for path, value in map(_assignment, self.replaced):
+        for path, value in map(assignment, self.replaced):
             _put(tree, path, value, must_exist=plain)
         if plain:
             return spec.model_copy(update={"config": tree, "needed": dict.fromkeys(spec.needed, ())})
@@ -391,7 +391,8 @@ def _settings(spec: RunSpec | CommandSpec) -> dict[str, Any]:
     return spec.config if isinstance(spec, CommandSpec) else spec.config.model_dump()
 
 
-def _assignment(text: str) -> tuple[str, object]:
+def assignment(text: str) -> tuple[str, object]:
+    """Path and value of PATH=VALUE, the value read as JSON where it is some. Raises `RunError`."""
     path, equals, value = text.partition("=")
     if not equals or not path:
         raise RunError(

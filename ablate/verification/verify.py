@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from ablate.records.gather import history_faults
 from ablate.records.store import RunFolder
 from ablate.verification.archive import Unpacked, is_bundle, is_safe, unpacked
+from ablate.verification.campaign import campaign_items
 from ablate.verification.evidence import CommittedEvidence, committed_evidence, oversized
 from ablate.verification.guide import README, guide_differs
 from ablate.verification.manifest import UnsoundError, is_this, this_tool, version_note
@@ -48,9 +49,9 @@ from prereg.verification import (
     check_registration,
     extent_of,
     item,
-    known_studies,
     not_checked,
     seal_items,
+    studies_to_check,
     target_study,
 )
 
@@ -70,6 +71,8 @@ class Source:
     root: Root
     studies: tuple[str, ...]
     bundle: Unpacked | None = None
+    named: str | None = None
+    """The study or campaign of a repository that is verified; none where all are."""
 
 
 def verify_target(
@@ -115,7 +118,7 @@ def opened(target: Path | None, folder: str | Path | None = None) -> Iterator[So
             yield Source(root, (bundle.manifest.study,), bundle)
         return
     root, named = target_study(target, folder)
-    yield Source(root, known_studies(root, _entries(root)) if named is None else (named,))
+    yield Source(root, studies_to_check(root, _entries(root), named), named=named)
 
 
 def _verified(source: Source, trust: Trust, reports_of: ReportsOf | None) -> Verification:
@@ -125,6 +128,8 @@ def _verified(source: Source, trust: Trust, reports_of: ReportsOf | None) -> Ver
     sound = not any(checked.faults for checked in chain if checked.what == "chain")
     entries = Ledger(root.ledger).entries() if sound else ()
     items, summaries, seals = chain, list[StudySummary](), list[SealCheck]()
+    if bundle is None and sound:
+        items += campaign_items(root, entries, source.named)
     # Of a stranger's files nothing is read that a damaged ledger, or a table of any size, leads to.
     # 2. Tables of a stranger, before one is read.
     large = oversized(root.path / "data" / "runs") if bundle is not None and sound else ""

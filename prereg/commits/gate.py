@@ -13,7 +13,7 @@ To add a verdict: its word in `VERDICTS`, what it may rest on in `_grounds`, its
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
@@ -169,7 +169,7 @@ def comparison(document: Mapping[str, Any], base: str, head: str, *, attempt: in
         seeds = (
             seeds_of_base(study, base, attempt, n_seeds)
             if shared
-            else _seeds(f"{study} {base} {head} {attempt}", n_seeds)
+            else seeds_following(f"{study} {base} {head} {attempt}", n_seeds)
         )
         written["seeds"] = list(seeds)
     return written
@@ -183,14 +183,20 @@ def seeds_of_base(study: str, base: str, attempt: int, n_seeds: int) -> tuple[in
     >>> seeds_of_base("harmless", "1a2b3c4d5e", 1, 3) == seeds_of_base("harmless", "1a2b3c4d5e", 1, 4)[:3]
     True
     """
-    return tuple(_seeds(f"{study} {base} {attempt}", n_seeds))
+    return tuple(seeds_following(f"{study} {base} {attempt}", n_seeds))
 
 
-def _seeds(of: str, n_seeds: int) -> Iterator[int]:
-    """Different seeds below 2^31 that follow from a text: in every place and at every time the same."""
-    drawn: set[int] = set()
+def seeds_following(of: str, n_seeds: int, used: Collection[int] = ()) -> Iterator[int]:
+    """Different seeds below 2^31 that follow from a text and are none of those used before: in every place and at every
+    time the same.
+
+    >>> len(set(seeds_following("a text", 5)))
+    5
+    """
+    drawn = set(used)
+    n_used = len(drawn)
     number = 0
-    while len(drawn) < n_seeds:
+    while len(drawn) < n_used + n_seeds:
         # 31 bits: a C int, and what NumPy and PyTorch take alike.
         seed = int.from_bytes(sha256(f"{of} {number}".encode()).digest()[:4]) >> 1
         number += 1

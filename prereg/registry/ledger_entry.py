@@ -25,7 +25,7 @@ from prereg.frozen import FrozenModel
 
 Event = Literal[
     "registered", "amended", "started", "breached", "sealed", "failed", "finished", "looked", "decided", "peeked",
-    "imported", "reused", "attested", "reported", "reworded", "tuned", "continued",
+    "imported", "reused", "attested", "reported", "reworded", "tuned", "continued", "opened", "proposed", "staged",
 ]  # fmt: skip
 
 HEADER = ("format", "index", "at", "event", "study", "registration", "previous", "joins", "sha256")
@@ -502,6 +502,75 @@ class AttestedEntry(Entry):
     """Of a commit: the state of the repository around the lock."""
 
 
+class OpenedEntry(Entry):
+    """A campaign was registered; its entries name it as their study."""
+
+    event: Literal["opened"] = "opened"
+    file: str
+    """The campaign's file, from the root."""
+    source_sha256: str
+    """sha256 of the bytes of that file."""
+    campaign: dict[str, JsonValue]
+    """All that it promises, every default filled in."""
+    start_sha256: str
+    """sha256 over code, data, corpora and tasks that every run of it is made with, but for those of commits."""
+    start_commit: str | None = None
+    """The commit that it starts from, by its full hash."""
+
+
+class Change(FrozenModel):
+    """What a proposal changes in the best before it."""
+
+    commit: str | None = None
+    """The commit whose code takes the place of the best one's, by its full hash."""
+    settings: dict[str, JsonValue] = {}
+    """Value by dotted path of the configuration."""
+
+
+class ProposedEntry(Entry):
+    """A proposal of a campaign began, before its first run."""
+
+    event: Literal["proposed"] = "proposed"
+    number: int
+    """Which, from 1."""
+    change: Change
+    """What it changes."""
+    why: str
+    """Why it may help, in the user's words."""
+    seeds: Annotated[tuple[int, ...], Listed]
+    """The seeds of all its stages, which follow from the entry before this one, and from what is proposed."""
+    best_sha256: str
+    """sha256 of commit and settings that it is compared with."""
+    content_sha256: str
+    """sha256 over code and configuration that it proposes, by which the same is known again under another name."""
+    run_as: str
+    """The study that carries it out."""
+    again: str | None = None
+    """Why code and configuration that were proposed before are proposed again."""
+
+
+class StagedEntry(Entry):
+    """What became of a proposal at a stage."""
+
+    event: Literal["staged"] = "staged"
+    number: int
+    """Which proposal, from 1."""
+    stage: int
+    """Which stage, from 1."""
+    seeds: int
+    """Pairs of runs that the stage sees."""
+    outcome: Literal["keep", "drop", "next_stage", "out_of_budget"]
+    """All but `next_stage` end the proposal."""
+    evidence: str | None = None
+    """sha256 over the sealed records that were read; none of a proposal that was given up."""
+    decision_sha256: str | None = None
+    """sha256 of the decision; none of a proposal that was given up."""
+    decision: dict[str, JsonValue] | None = None
+    """The decision that ended it, with its numbers; absent of a stage that another one follows."""
+    given_up: str | None = None
+    """Why it was given up without a look at its runs, which is a drop."""
+
+
 ENTRY_KINDS: tuple[type[Entry], ...] = (
     ContinuedEntry,
     RegisteredEntry,
@@ -521,6 +590,9 @@ ENTRY_KINDS: tuple[type[Entry], ...] = (
     DecidedEntry,
     ReportedEntry,
     AttestedEntry,
+    OpenedEntry,
+    ProposedEntry,
+    StagedEntry,
 )  # fmt: skip
 """Every kind of entry, in the order of the documentation."""
 

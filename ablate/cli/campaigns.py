@@ -1,0 +1,172 @@
+"""Command propose, and check and register of a campaign: options, output, exit codes; what happens is elsewhere.
+
+See `ablate/campaigning.py` and `ablate/proposing.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ablate.cli.command import Result, Shown, command
+from ablate.cli.options import Exit
+from ablate.workspace import Workspace
+
+if TYPE_CHECKING:
+    from ablate.proposing import ProposalResult
+
+_ENDINGS = {
+    "keep": Exit.OK,
+    "drop": Exit.WORSE,
+    "out of budget": Exit.INCONCLUSIVE,
+    "inadmissible": Exit.INADMISSIBLE,
+    "unfinished": Exit.INCOMPLETE,
+}
+
+
+@command(interrupted="nothing sealed was lost; repeat the command to go on")
+def propose_command(
+    workspace: Workspace,
+    campaign: Annotated[
+        Path, typer.Argument(metavar="CAMPAIGN", help="Path of a campaign's file, such as campaigns/night.yaml.")
+    ],
+    *,
+    replaced: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="A value of the configuration that changes (repeatable)."),
+    ] = None,
+    commit: Annotated[
+        str | None, typer.Option(metavar="REF", help="A commit whose code takes the place of the best one's.")
+    ] = None,
+    why: Annotated[str | None, typer.Option(metavar="TEXT", help="Why it may help; kept in the ledger.")] = None,
+    again: Annotated[
+        str | None, typer.Option(metavar="REASON", help="Propose what was proposed before; it counts as another.")
+    ] = None,
+    give_up: Annotated[
+        str | None, typer.Option("--give-up", metavar="REASON", help="End the open proposal as a drop, unseen.")
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option("--jobs", min=1, help="Runs side by side (default: one per core or GPU).")
+    ] = None,
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="auto (a GPU where there is one), cpu, cuda, or cuda:N.")
+    ] = "auto",
+) -> Result:
+    """Propose a change of a campaign's best.
+
+    Registers it against the best so far, with fresh seeds, runs its stages, and answers: keep, drop or out of budget. A
+    keep is the next best. Nothing of its results is shown before it has ended. Without a change the proposal that is
+    open goes on.
+
+    Example:  ablate propose campaigns/night.yaml --set optim.lr=3e-3 --why "the loss falls slowly"
+    """
+    from ablate.proposing import propose
+    from ablate.runner.options import RunOptions
+    from ablate.runner.trial import assignment
+
+    result = propose(
+        campaign,
+        dict(map(assignment, replaced or ())),
+        commit=commit,
+        why=why,
+        again=again,
+        give_up=give_up,
+        options=RunOptions(slots=slots, device=device),
+        workspace=workspace,
+    )
+
+    def text() -> Iterator[Shown]:
+        from ablate.reporting.summaries.proposal import proposal_section
+
+        yield proposal_section(result)
+
+    then = f"ablate propose {campaign}" if result.answer == "unfinished" else f"ablate verify {campaign}"
+    return Result(_facts(result), text, next=then, exit=_ending(result))
+
+
+def _ending(result: ProposalResult) -> Exit:
+    if result.answer == "unfinished" and result.ran is not None and result.ran.summary.interrupted:
+        return Exit.INTERRUPTED
+    ending = _ENDINGS[result.answer]
+    # A keep with deviations is not 0, as a pass of `gate` is not.
+    return Exit.DEVIATIONS if ending == Exit.OK and result.deviations else ending
+
+
+def _facts(result: ProposalResult) -> dict[str, Any]:
+    proposal = result.proposal
+    return {
+        "answer": result.answer,
+        "campaign": result.source,
+        "registration": result.record.entry.registration,
+        "number": None if proposal is None else proposal.entry.number,
+        "change": None if proposal is None else proposal.entry.change,
+        "why": None if proposal is None else proposal.entry.why,
+        "seeds": None if proposal is None else proposal.entry.seeds,
+        "study": result.path,
+        "same_change_as": result.same_change,
+        "decision": result.decision,
+        "faults": result.faults,
+        "deviations": result.deviations,
+        "best": result.record.best,
+        "proposals": len(result.record.proposals),
+        "kept": result.n_kept,
+        "runs_left": result.runs_left,
+    }
+
+
+def names_campaign(path: Path) -> bool:
+    """Whether a path is that of a campaign's file. What cannot be read is none: whoever reads it as a study says why."""
+    from prereg.campaign.load import is_campaign
+    from prereg.errors import StudyError
+
+    try:
+        return path.is_file() and is_campaign(path)
+    except StudyError:
+        return False
+
+
+def check_one_campaign(path: Path, workspace: Workspace) -> Result:
+    """`ablate check` of a campaign."""
+    from ablate.campaigning import check_campaign
+
+    context = check_campaign(path, workspace=workspace)
+    campaign, record = context.campaign, context.record()
+
+    def text() -> Iterator[Shown]:
+        from ablate.reporting.summaries.proposal import campaign_section
+
+        yield campaign_section(campaign, record)
+
+    facts = {
+        "campaign": campaign.campaign,
+        "error": campaign.error_words,
+        "proposals": campaign.budget.proposals,
+        "runs": campaign.budget.runs,
+        "registration": None if record is None else record.entry.registration,
+        "begun": 0 if record is None else len(record.proposals),
+    }
+    return Result(facts, text, next=f"ablate design {path}" if record is None else f"ablate propose {path}")
+
+
+def register_one_campaign(path: Path, workspace: Workspace) -> Result:
+    """`ablate register` of a campaign."""
+    from ablate.campaigning import register_campaign
+
+    record, new = register_campaign(path, workspace=workspace)
+
+    def text() -> Iterator[Shown]:
+        from ablate.reporting.summaries.proposal import registered_line
+
+        yield registered_line(record, new)
+
+    facts = {
+        "campaign": record.campaign.campaign,
+        "registration": record.entry.registration,
+        "registered_at": record.entry.at,
+        "registered_now": new,
+        "start_commit": record.entry.start_commit,
+    }
+    return Result(facts, text, next=f'ablate propose {path} --set PATH=VALUE --why "..."' if new else "")

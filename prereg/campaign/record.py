@@ -1,0 +1,295 @@
+"""Record of a campaign in the ledger: registered once, then proposal by proposal; every gap in it is named.
+
+    opened      the campaign, all that it promises
+    proposed    a proposal, before its first run: what it changes, its seeds, the best it is compared with
+    staged      what became of it at a stage; all but `next_stage` end it
+
+Levels, budget and the present best follow from these entries, so that one which was left out would buy another try.
+
+A proposal's seeds follow from the campaign, its number, the last entry of the ledger before it, and what it proposes:
+nobody knows them before the proposal is on record, and another change, or another time, has others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import JsonValue
+
+from prereg.campaign.history import EndedProposal, require_history
+from prereg.campaign.load import campaign_from_document
+from prereg.campaign.spec import Campaign
+from prereg.commits.gate import seeds_following
+from prereg.errors import EvidenceError, StudyError
+from prereg.frozen import FrozenModel
+from prereg.registry.canon import sha256_of
+from prereg.registry.ledger_entry import (
+    AmendedEntry,
+    Change,
+    Entry,
+    OpenedEntry,
+    ProposedEntry,
+    RunStartedEntry,
+    StagedEntry,
+)
+
+CAMPAIGN_EVENTS = ("opened", "proposed", "staged")
+"""The events of entries whose study is a campaign."""
+
+
+class Setup(FrozenModel):
+    """What one side of a comparison is: the start with the changes that were kept, or with one more."""
+
+    commit: str | None = None
+    """The commit whose code it runs, by its full hash; none where its code is that of the root."""
+    settings: dict[str, JsonValue] = {}
+    """Value by dotted path, over the start's configuration."""
+
+    def changed(self, change: Change) -> Setup:
+        """The setup with a change.
+
+        >>> Setup(settings={"lr": 0.1}).changed(Change(settings={"lr": 0.3})).settings
+        {'lr': 0.3}
+        """
+        return Setup(commit=change.commit or self.commit, settings={**self.settings, **change.settings})
+
+    @property
+    def sha256(self) -> str:
+        """sha256 of commit and settings."""
+        return sha256_of(self.model_dump(mode="json"))
+
+
+@dataclass(frozen=True)
+class BegunProposal:
+    """A proposal that is on record, and how far it is."""
+
+    entry: ProposedEntry
+    best: Setup
+    """What it is compared with."""
+    stages: tuple[StagedEntry, ...] = ()
+    """What became of it at each stage so far."""
+
+    @property
+    def setup(self) -> Setup:
+        """What it proposes."""
+        return self.best.changed(self.entry.change)
+
+    @property
+    def end(self) -> StagedEntry | None:
+        """The stage that ended it; none of an open one."""
+        last = self.stages[-1] if self.stages else None
+        return None if last is None or last.outcome == "next_stage" else last
+
+
+@dataclass(frozen=True)
+class CampaignRecord:
+    """A registered campaign and its proposals, as the ledger holds them."""
+
+    entry: OpenedEntry
+    campaign: Campaign
+    proposals: tuple[BegunProposal, ...]
+
+    @property
+    def best(self) -> Setup:
+        """The start with every change that was kept."""
+        best = Setup(commit=self.entry.start_commit)
+        for proposal in self.proposals:
+            if proposal.end is not None and proposal.end.outcome == "keep":
+                best = proposal.setup
+        return best
+
+    @property
+    def open(self) -> BegunProposal | None:
+        """The proposal that has not ended; none where all have."""
+        last = self.proposals[-1] if self.proposals else None
+        return None if last is None or last.end is not None else last
+
+    @property
+    def history(self) -> tuple[EndedProposal, ...]:
+        """How each proposal ended, but for an open one."""
+        return history_of(self.proposals)
+
+    @property
+    def used_seeds(self) -> frozenset[int]:
+        """The seeds of all proposals."""
+        return frozenset(seed for proposal in self.proposals for seed in proposal.entry.seeds)
+
+
+def history_of(proposals: Iterable[BegunProposal]) -> tuple[EndedProposal, ...]:
+    """How each of these proposals ended, but for an open one."""
+    ended = []
+    for proposal in proposals:
+        end = proposal.end
+        if end is not None:
+            assert end.outcome != "next_stage", end
+            ended.append(EndedProposal(number=end.number, end=end.outcome, n_seeds=end.seeds))
+    return tuple(ended)
+
+
+def campaign_sha256(promised: dict[str, Any], start_sha256: str, start_commit: str | None) -> str:
+    """The hash of a registered campaign: what it promises, and what its runs are made with."""
+    return sha256_of({"campaign": promised, "start": start_sha256, "commit": start_commit})
+
+
+def seeds_of_proposal(
+    registration: str, number: int, *, head: str, content: str, n_seeds: int, used: Collection[int]
+) -> tuple[int, ...]:
+    """The seeds of a proposal.
+
+    Parameters
+    ----------
+    registration
+        sha256 of the campaign.
+    head
+        sha256 of the ledger's entry before the proposal's own.
+    content
+        sha256 over code and configuration that are proposed: other words for them draw no other seeds.
+    used
+        Seeds of the campaign's earlier proposals, none of which comes again.
+    """
+    return tuple(seeds_following(f"{registration} {number} {head} {content}", n_seeds, used))
+
+
+def campaigns_of(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """Every campaign that a ledger speaks of, in its order."""
+    return tuple(dict.fromkeys(entry.study for entry in entries if entry.event in CAMPAIGN_EVENTS))
+
+
+def proposal_run_as(entries: Iterable[Entry], study: str) -> ProposedEntry | None:
+    """The proposal that a study carries out; none of a study that is no campaign's."""
+    return next((entry for entry in entries if isinstance(entry, ProposedEntry) and entry.run_as == study), None)
+
+
+def campaign_record(entries: Sequence[Entry], name: str) -> CampaignRecord | None:
+    """The record of a campaign; none where the ledger has none. Raises `EvidenceError` for the first gap in it."""
+    mine = [entry for entry in entries if entry.study == name and entry.event in CAMPAIGN_EVENTS]
+    if not mine:
+        return None
+    faults = campaign_faults(entries, name)
+    if faults:
+        raise EvidenceError(
+            faults[0],
+            required="every entry of a campaign, in order: levels and budget follow from them",
+            fix="restore studies/ledger.jsonl from version control",
+        )
+    return _read(mine)
+
+
+def _read(mine: Sequence[Entry]) -> CampaignRecord:
+    opened = mine[0]
+    assert isinstance(opened, OpenedEntry), opened
+    record = CampaignRecord(opened, campaign_from_document(opened.campaign), ())
+    for entry in mine[1:]:
+        record = _with(record, entry)
+    return record
+
+
+def _with(record: CampaignRecord, entry: Entry) -> CampaignRecord:
+    """The record with one more entry, which fits."""
+    if isinstance(entry, ProposedEntry):
+        return replace(record, proposals=(*record.proposals, BegunProposal(entry, record.best)))
+    assert isinstance(entry, StagedEntry), entry
+    *before, last = record.proposals
+    return replace(record, proposals=(*before, replace(last, stages=(*last.stages, entry))))
+
+
+def campaign_faults(entries: Sequence[Entry], name: str) -> list[str]:
+    """What is wrong with the record of a campaign, a sentence each; the first ends the reading."""
+    return list(_faults(entries, name))[:1]
+
+
+def _faults(entries: Sequence[Entry], name: str) -> Iterator[str]:
+    mine = [entry for entry in entries if entry.study == name and entry.event in CAMPAIGN_EVENTS]
+    opened = mine[0] if mine else None
+    # 1. Registered once, before everything else, as its hash says.
+    if not isinstance(opened, OpenedEntry):
+        yield f"the ledger has no entry that registers the campaign '{name}'"
+        return
+    if opened.registration != campaign_sha256(opened.campaign, opened.start_sha256, opened.start_commit):
+        yield f"the registration of '{name}' is not the hash of what its entry promises"
+    try:
+        campaign = campaign_from_document(opened.campaign)
+    except StudyError as error:
+        yield f"the entry of '{name}' promises no campaign: {error.found}"
+        return
+    # 2. Each further entry, held against the record of those before it.
+    before = CampaignRecord(opened, campaign, ())
+    for entry in mine[1:]:
+        fault = (
+            f"'{name}' was registered a second time"
+            if isinstance(entry, OpenedEntry)
+            else f"an entry of '{name}' is of another registration"
+            if entry.registration != opened.registration
+            else _fault_of_proposal(campaign, before, entry)
+            if isinstance(entry, ProposedEntry)
+            else _fault_of_stage(campaign, before, entry)
+            if isinstance(entry, StagedEntry)
+            else ""
+        )
+        if fault:
+            yield fault
+            return
+        before = _with(before, entry)
+    # 3. Nothing that ran before its proposal was on record, and no study of a proposal that was changed.
+    order = {entry.sha256: place for place, entry in enumerate(entries)}
+    for proposal in before.proposals:
+        named = proposal.entry
+        of_study = [entry for entry in entries if entry.study == named.run_as]
+        if any(isinstance(entry, AmendedEntry) for entry in of_study):
+            yield f"'{named.run_as}', which carries out proposal {named.number} of '{name}', was amended"
+        if any(isinstance(entry, RunStartedEntry) and order[entry.sha256] < order[named.sha256] for entry in of_study):
+            yield f"a run of proposal {named.number} of '{name}' was started before the proposal was on record"
+
+
+def _fault_of_proposal(campaign: Campaign, before: CampaignRecord, entry: ProposedEntry) -> str:
+    """What is wrong with a proposal, in a sentence; empty where nothing is."""
+    label = f"proposal {entry.number} of '{entry.study}'"
+    if before.open is not None:
+        return f"{label} began before proposal {before.open.entry.number} ended"
+    if entry.number != len(before.proposals) + 1:
+        return f"{label} in place of proposal {len(before.proposals) + 1}"
+    if entry.number > campaign.budget.proposals:
+        return f"{label} is beyond its budget of {campaign.budget.proposals}"
+    if entry.best_sha256 != before.best.sha256:
+        return f"{label} is not compared with the best before it"
+    most = campaign.stages.seeds[-1]
+    if entry.seeds != seeds_of_proposal(
+        entry.registration,
+        entry.number,
+        head=entry.previous,
+        content=entry.content_sha256,
+        n_seeds=most,
+        used=before.used_seeds,
+    ):
+        return f"the seeds of {label} do not follow from the entry before it and from what it proposes"
+    return ""
+
+
+def _fault_of_stage(campaign: Campaign, before: CampaignRecord, entry: StagedEntry) -> str:
+    """What is wrong with the end of a stage, in a sentence; empty where nothing is."""
+    label = f"stage {entry.stage} of proposal {entry.number} of '{entry.study}'"
+    proposal, seeds = before.open, campaign.stages.seeds
+    if proposal is None or entry.number != proposal.entry.number:
+        return f"{label} is of no proposal that is open"
+    if entry.stage != len(proposal.stages) + 1 or entry.stage > len(seeds):
+        return f"{label} in place of stage {len(proposal.stages) + 1} of {len(seeds)}"
+    faults = {
+        f"{label} has {entry.seeds} seeds, not {seeds[entry.stage - 1]}": entry.seeds != seeds[entry.stage - 1],
+        f"{label} names no evidence": entry.given_up is None and None in (entry.evidence, entry.decision_sha256),
+        f"{label} was given up and not dropped": entry.given_up is not None and entry.outcome != "drop",
+        f"{label} is the last, and names a next one": entry.stage == len(seeds) and entry.outcome == "next_stage",
+        f"the decision of {label} is not the one that it hashes": entry.decision is not None
+        and sha256_of(entry.decision) != entry.decision_sha256,
+    }
+    fault = next((text for text, holds in faults.items() if holds), "")
+    if fault:
+        return fault
+    try:
+        require_history(
+            campaign, (*before.history, EndedProposal(number=entry.number, end="drop", n_seeds=entry.seeds))
+        )
+    except EvidenceError as error:
+        return error.found
+    return ""
