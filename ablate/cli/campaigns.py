@@ -118,7 +118,7 @@ def _facts(result: ProposalResult) -> dict[str, Any]:
 
 
 def names_campaign(path: Path) -> bool:
-    """Whether a path is that of a campaign's file. What cannot be read is none: whoever reads it as a study says why."""
+    """Whether a path is that of a campaign's file. One that cannot be read is not: as a study it gets its message."""
     from prereg.campaign.load import is_campaign
     from prereg.errors import StudyError
 

@@ -23,7 +23,7 @@ class Exit(IntEnum):
         0,
         (
             "done; of `decide`, a verdict without deviations; of `gate`, head is equivalent, better, identical, or the "
-            "same code"
+            "same code; of `propose`, a keep"
         ),
         "every command",
     )
@@ -42,9 +42,9 @@ class Exit(IntEnum):
         3,
         (
             "the verdict is inconclusive, with deviations or without, or a look was taken after which the study "
-            "continues; of `judge`, a claim is inconclusive; of `gate`, undecided"
+            "continues; of `judge`, a claim is inconclusive; of `gate`, undecided; of `propose`, out of budget"
         ),
-        "`decide`, `judge`, `gate`",
+        "`decide`, `judge`, `gate`, `propose`",
     )
     INADMISSIBLE = (
         4,
@@ -52,21 +52,25 @@ class Exit(IntEnum):
             "the evidence is inadmissible, so there is no verdict; of `verify`, something frozen has changed, or the "
             "records of a decided study give no verdict; of `ledger`, the ledger is damaged"
         ),
-        "`decide`, `gate`, `verify`, `ledger`",
+        "`decide`, `gate`, `propose`, `verify`, `ledger`",
     )
-    INCOMPLETE = 5, "some runs failed or are left; of `train`, the run failed", "`run`, `train`, `gate`"
+    INCOMPLETE = 5, "some runs failed or are left; of `train`, the run failed", "`run`, `train`, `gate`, `propose`"
     UNFINISHED = 6, "planned runs have not ended; nothing was judged or logged", "`decide`"
     DEVIATIONS = (
         7,
         "a verdict with deviations from what was registered, which the first screen names",
-        "`decide`, `gate`",
+        "`decide`, `gate`, `propose`",
     )
     DIFFERENTLY = (
         8,
         "nothing frozen has changed, and this version judges the same evidence differently than the one that decided",
         "`verify`",
     )
-    WORSE = 9, "head is worse than base, with deviations from what was registered or without", "`gate`"
+    WORSE = (
+        9,
+        "head is worse than base, with deviations from what was registered or without; of `propose`, a drop",
+        "`gate`, `propose`",
+    )
     INTERRUPTED = (
         130,
         "interrupted by Ctrl-C or SIGTERM; nothing sealed is lost, and the same command resumes",

@@ -38,6 +38,7 @@ VERBS = (
     "frame",
     "gating",
     "campaigning",
+    "proposing",
 )
 
 # room -> what its modules may import beside the standard library. A module belongs to the longest room it starts with.
