@@ -181,8 +181,8 @@ def application(name: str = "") -> typer.Typer:
         help="Pre-registered ablation studies for language models.\n\n"
         "\b\nStart with:\n  ablate new first\n  ablate run studies/first.yaml\n  ablate decide studies/first.yaml",
         epilog="Exit codes: 0 done or decided, 2 your mistake, 3 inconclusive or to be continued, 4 inadmissible, "
-        "5 runs failed, 6 unfinished, 7 deviations, 8 judged differently, 9 worse or dropped, 130 interrupted, 1 our bug "
-        "(of reproduce: not reproduced).",
+        "5 runs failed, 6 unfinished, 7 deviations, 8 judged differently, 9 worse or dropped, 130 interrupted, "
+        "1 our bug (of reproduce: not reproduced).",
     )
     app.callback()(options)
     every = [(command, panel) for panel, commands in PANELS.items() for command in commands]
