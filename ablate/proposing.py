@@ -99,7 +99,8 @@ def propose(
     """Propose a change of the present best: register it, run its stages, and say what became of it.
 
     `change` are values by dotted path, `commit` is the name of a commit; `why` is why it may help. Without a change the
-    proposal that is open goes on; `give_up` is the reason to end that one as a drop, without a look at its runs.
+    proposal that is open goes on, and where none is the last one is answered again; `give_up` is the reason to end the
+    open one as a drop, without a look at its runs.
     `again` is the reason to propose what was proposed before. Registers the campaign if need be. Raises `StudyError`
     for a change that is none, or does not fit, for a proposal while another is open, and for whatever `run` refuses.
 
@@ -108,6 +109,7 @@ def propose(
     context = open_campaign(campaign, workspace=workspace)
     record, _ = register_campaign(campaign, workspace=workspace)
     wanted = dict(change or {}), commit
+    _settle(context, record)
     if record.open is not None:
         _require_same(context, record.open, wanted)
         if give_up is not None:
@@ -120,23 +122,20 @@ def propose(
             fix=f"ablate ledger {context.campaign.campaign}",
         )
     if not any(wanted) and record.proposals:
-        raise _no_change(context, f"every proposal of '{context.campaign.campaign}' has ended, and no change is named")
+        # What a crash kept from being answered, or a reader asks for again.
+        return _answered(context, record)
     if not any(wanted):
-        raise _no_change(context, "no change is named")
+        raise RegistrationError(
+            "no change is named",
+            required="a change of the best: values of its configuration, or a commit",
+            fix=f'ablate propose {context.path} --set PATH=VALUE --why "..."',
+        )
     from ablate.judge.campaign.procedure import open_proposal
 
     if open_proposal(record.campaign, record.history).refused is not None:
         return ProposalResult(context.path, record, "out of budget")
     proposal = _begun(context, wanted, why, again)
     return _carried_out(context, proposal, options)
-
-
-def _no_change(context: CampaignContext, found: str) -> RegistrationError:
-    return RegistrationError(
-        found,
-        required="a change of the best: values of its configuration, or a commit",
-        fix=f'ablate propose {context.path} --set PATH=VALUE --why "..."',
-    )
 
 
 def _require_same(context: CampaignContext, proposal: BegunProposal, wanted: tuple[dict[str, Any], str | None]) -> None:
@@ -376,7 +375,7 @@ def _carried_out(context: CampaignContext, proposal: BegunProposal, options: Run
         proposal = record.open
         # 1. The study, which a crash may have kept from being registered, and the looks that it has to hold.
         study = _registered(context, record, proposal)
-        _complete_looks(study, proposal)
+        _complete_looks(context, proposal)
         # 2. The runs of the stage.
         ran = run(path, options or RunOptions(), workspace=workspace)
         result = ProposalResult(context.path, record, "unfinished", proposal, path, _same_change(record, proposal), ran)
@@ -392,9 +391,9 @@ def _carried_out(context: CampaignContext, proposal: BegunProposal, options: Run
             return result
         # 4. The decision: on record first, then shown, and only where it is an end.
         decision = decision_of(record, proposal.entry.number, registration, evidence)
-        _log_stage(context, record, proposal, decision, evidence)
+        _log_stage(context, record, decision, evidence, _failed(judged, "deviation"))
         if decision.outcome != "next_stage":
-            return _ended(context, replace(result, decision=decision, deviations=_failed(judged, "deviation")))
+            return replace(_ended(context), ran=ran)
 
 
 def _failed(judged: Decision, severity: str) -> tuple[str, ...]:
@@ -418,44 +417,52 @@ def _registered(context: CampaignContext, record: CampaignRecord, proposal: Begu
     return study
 
 
-def _complete_looks(study: StudyContext, proposal: BegunProposal) -> None:
+def _complete_looks(context: CampaignContext, proposal: BegunProposal) -> None:
     """Put the looks of decided stages into the ledger, as far as a crash kept them from it: by them `run` knows how
     many seeds are due."""
     from prereg.registry.looks import looks_of, taken_looks
+    from prereg.registry.registration import load_registration
 
-    registration = study.load_registration()
-    assert registration is not None, study.path
-    looks = looks_of(registration.study)
-    taken = taken_looks(study.ledger.entries(), registration.lineage) if looks else ()
-    for stage in proposal.stages[len(taken) :] if looks else ():
-        study.ledger.append(
-            LookedEntry(
-                **study.about(registration.sha256),
-                look=stage.stage,
-                of=len(looks),
-                seeds=stage.seeds,
-                evidence=stage.evidence or "",
-                final=stage.outcome != "next_stage",
+    registration = load_registration(context.root, proposal.entry.run_as)
+    looks = () if registration is None else looks_of(registration.study)
+    if registration is None or not looks:
+        return
+    taken = taken_looks(context.ledger.entries(), registration.lineage)
+    for stage in proposal.stages[len(taken) :]:
+        # One that was given up saw no runs.
+        if stage.given_up is None:
+            context.ledger.append(
+                LookedEntry(
+                    study=proposal.entry.run_as,
+                    registration=registration.sha256,
+                    at=context.workspace.clock(),
+                    look=stage.stage,
+                    of=len(looks),
+                    seeds=stage.seeds,
+                    evidence=stage.evidence or "",
+                    final=stage.outcome != "next_stage",
+                )
             )
-        )
 
 
 def _log_stage(
     context: CampaignContext,
     record: CampaignRecord,
-    proposal: BegunProposal,
     decision: ProposalDecision,
     evidence: Evidence,
+    deviations: tuple[str, ...],
 ) -> None:
     document = decision.model_dump(mode="json")
     # Numbers of a stage that another one follows would show how the proposal fares.
     shown: dict[str, Any] = {} if decision.outcome == "next_stage" else {"decision": document}
+    if shown and deviations:
+        shown["deviations"] = deviations
     context.ledger.append(
         StagedEntry(
             study=record.campaign.campaign,
             registration=record.entry.registration,
             at=context.workspace.clock(),
-            number=proposal.entry.number,
+            number=decision.number,
             stage=decision.stage,
             seeds=decision.n_seeds,
             outcome=decision.outcome,
@@ -487,21 +494,41 @@ def _given_up(context: CampaignContext, proposal: BegunProposal, reason: str) ->
             given_up=reason.strip(),
         )
     )
-    path = context.root.study(proposal.entry.run_as)
-    return _ended(context, ProposalResult(context.path, record, "drop", proposal, path, _same_change(record, proposal)))
+    return _ended(context)
 
 
-def _ended(context: CampaignContext, result: ProposalResult) -> ProposalResult:
+def _ended(context: CampaignContext) -> ProposalResult:
     """The result of a proposal whose end is on record now."""
     record = context.record()
     assert record is not None, context.path
+    _settle(context, record)
+    return _answered(context, record)
+
+
+def _settle(context: CampaignContext, record: CampaignRecord) -> None:
+    """Complete what a crash may have kept from the last proposal after its end was on record: its last look."""
+    if record.proposals and record.open is None:
+        _complete_looks(context, record.proposals[-1])
+
+
+def _answered(context: CampaignContext, record: CampaignRecord) -> ProposalResult:
+    """How the last proposal ended, as the ledger has it."""
+    from ablate.judge.campaign.procedure import ProposalDecision
+
     proposal = record.proposals[-1]
     end = proposal.end
     assert end is not None, proposal
-    if context.root.lock(proposal.entry.run_as).is_file() and end.given_up is None:
-        _complete_looks(_registered(context, record, proposal), proposal)
     answers: dict[str, Answer] = {"keep": "keep", "drop": "drop", "out_of_budget": "out of budget"}
-    return replace(result, record=record, proposal=proposal, answer=answers[end.outcome])
+    return ProposalResult(
+        context.path,
+        record,
+        answers[end.outcome],
+        proposal,
+        context.root.study(proposal.entry.run_as),
+        _same_change(record, proposal),
+        decision=None if end.decision is None else ProposalDecision.model_validate(end.decision, strict=False),
+        deviations=end.deviations,
+    )
 
 
 def _same_change(record: CampaignRecord, proposal: BegunProposal) -> tuple[int, ...]:

@@ -59,7 +59,7 @@ def propose_command(
 
     Registers it against the best so far, with fresh seeds, runs its stages, and answers: keep, drop or out of budget. A
     keep is the next best. Nothing of its results is shown before it has ended. Without a change the proposal that is
-    open goes on.
+    open goes on; where none is, the last one is answered again.
 
     Example:  ablate propose campaigns/night.yaml --set optim.lr=3e-3 --why "the loss falls slowly"
     """

@@ -567,6 +567,8 @@ class StagedEntry(Entry):
     """sha256 of the decision; none of a proposal that was given up."""
     decision: dict[str, JsonValue] | None = None
     """The decision that ended it, with its numbers; absent of a stage that another one follows."""
+    deviations: Annotated[tuple[str, ...], Listed] = ()
+    """What was done otherwise than registered, by the audit at its end."""
     given_up: str | None = None
     """Why it was given up without a look at its runs, which is a drop."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +13,14 @@ from typing import Any
 
 import pytest
 import yaml
+from killed_at_entry import WHEN
 from test_cli import ablate
 
 from ablate.cli.options import Exit
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import StagedEntry
 
+KILLED = Path(__file__).parent.parent / "killed_at_entry.py"
 # The noise of a seed is common to both sides, but for a ten-thousandth: what becomes of a change follows from its gain,
 # whatever seeds are drawn.
 TRAINER = """
@@ -228,38 +232,47 @@ def test_commits_are_proposed_and_the_same_code_under_another_name_is_known(proj
     assert project.verify() == Exit.OK
 
 
+# (event, which of them, when): next to every entry of a campaign, and next to those of the runs between them. A call of
+# `run` and each of its runs are `started`: 1 is the call, 2 the first run, 8 the call of the second stage.
+KILLS = [
+    *(("opened", 1, when) for when in ("torn", "unended", "after")),
+    *(("proposed", 1, when) for when in WHEN),
+    *(("registered", 1, when) for when in ("before", "after")),
+    ("started", 1, "before"),
+    ("started", 2, "after"),
+    ("started", 8, "after"),
+    ("sealed", 1, "after"),
+    ("sealed", 6, "after"),
+    ("sealed", 10, "before"),
+    ("finished", 1, "before"),
+    *(("staged", number, when) for number in (1, 2) for when in WHEN),
+    *(("looked", number, when) for number in (1, 2) for when in ("before", "after")),
+]
+CHANGE = ("--set", "gain=0.02", "--why", "it may help")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("event", ["opened", "proposed", "registered", "staged", "looked"])
-@pytest.mark.parametrize("nth", [1, 2])
-def test_a_crash_at_any_moment_ends_as_no_crash(project: Project, event: str, nth: int, *, after: bool) -> None:
-    if nth == 2 and event not in ("staged", "looked"):
-        pytest.skip("there is one")
-    append, seen = Ledger.append, Counter[str]()
-
-    def crashing(self: Ledger, entry: Entry, *, durable: bool = True) -> Entry:
-        seen[entry.event] += 1
-        if entry.event == event and seen[event] == nth and not after:
-            raise RuntimeError("crashed")
-        placed = append(self, entry, durable=durable)
-        if entry.event == event and seen[event] == nth:
-            raise RuntimeError("crashed")
-        return placed
-
-    project.monkeypatch.setattr(Ledger, "append", crashing)
-    assert project.set("gain=0.02")[0] == Exit.BUG
-    project.monkeypatch.setattr(Ledger, "append", append)
-    events = [entry["event"] for entry in project.ledger()] if Path("studies/ledger.jsonl").exists() else []
-    ended = events.count("staged") == 2
-    if ended:
-        # On record before the crash: the next proposal completes what is left.
-        assert project.set("gain=0.3")[1]["answer"] == "keep"
-    else:
-        code, answer = project.propose() if "proposed" in events else project.set("gain=0.02")
-        assert (code, answer["answer"], answer["decision"]["reason"]) == (Exit.WORSE, "drop", "below_smallest")
-    counts = Counter(entry["event"] for entry in project.ledger() if entry["study"] in ("night", "night-p1"))
-    assert (counts["opened"], counts["registered"], counts["looked"]) == (1, 1, 2)
-    assert (counts["proposed"], counts["staged"], counts["sealed"]) == ((2, 3, 10) if ended else (1, 2, 10))
+@pytest.mark.parametrize(("event", "number", "when"), KILLS)
+def test_a_proposal_that_is_killed_ends_as_one_that_is_not(
+    project: Project, event: str, number: int, when: str
+) -> None:
+    words = [*map(str, (sys.executable, KILLED, event, number, when)), "propose", str(project.campaign), "--jobs", "1"]
+    ended = subprocess.run([*words, *CHANGE], cwd=project.path, capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    left = Ledger(Path("studies/ledger.jsonl")).entries()
+    # The same command again: an open proposal goes on, and one that has ended is not begun once more.
+    code, answer = project.propose(*CHANGE)
+    if code == Exit.MISTAKE:
+        assert [entry.outcome for entry in left if isinstance(entry, StagedEntry)][1:] == ["drop"]
+        code, answer = project.propose()
+    assert (code, answer["answer"], answer["decision"]["reason"]) == (Exit.WORSE, "drop", "below_smallest")
+    assert (answer["number"], answer["decision"]["n_seeds"], answer["runs_left"]) == (1, 5, 50)
+    # What was on record before is there, and each thing happened once.
+    entries = Ledger(Path("studies/ledger.jsonl")).entries()
+    assert entries[: len(left)] == left
+    counts = Counter(entry.event for entry in entries)
+    assert [counts[event] for event in ("opened", "proposed", "registered")] == [1, 1, 1]
+    assert [counts[event] for event in ("staged", "looked", "sealed")] == [2, 2, 10]
     assert project.verify() == Exit.OK
 
 
