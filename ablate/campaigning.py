@@ -12,6 +12,7 @@ from prereg.campaign.record import (
     CampaignRecord,
     campaign_record,
     campaign_sha256,
+    proposal_run_as,
 )
 from prereg.campaign.spec import BEST, Campaign
 from prereg.errors import RegistrationError, StudyError, Where
@@ -176,6 +177,26 @@ def refuse_name_of_study(context: CampaignContext, name: str) -> None:
             fix=f"another name of the campaign, for instance {context.campaign.campaign}-2",
             where=Where(file=context.path, line=context.loaded.line(("campaign",)), field=("campaign",)),
         )
+
+
+def refuse_proposal(context: StudyContext, required: str) -> None:
+    """Refuse the study of a campaign's proposal, which the campaign alone runs, decides and shows.
+
+    Parameters
+    ----------
+    required
+        What is needed in place of the call that is refused.
+    """
+    entries = context.ledger.entries()
+    proposal = proposal_run_as(entries, context.study.study)
+    if proposal is None:
+        return
+    files = (entry.file for entry in entries if isinstance(entry, OpenedEntry) and entry.study == proposal.study)
+    raise RegistrationError(
+        f"'{context.study.study}' is proposal {proposal.number} of the campaign '{proposal.study}', which decides it",
+        required=required,
+        fix=f"ablate propose {next(files, 'CAMPAIGN')}",
+    )
 
 
 def pinned_start(context: CampaignContext) -> tuple[str | None, str]:

@@ -19,7 +19,7 @@ from ablate.workspace import (
     require_registered,
     with_evidence,
 )
-from prereg.errors import EvidenceError, RegistrationError
+from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import write_whole
 
@@ -48,9 +48,11 @@ def decide(
     >>> ablate.decide("studies/own.yaml").verdict
     'take fast'
     """
+    from ablate.campaigning import refuse_proposal
+
     with with_evidence(workspace.open(study)) as context:
         registration = require_registered(context)
-        _refuse_proposal(context)
+        refuse_proposal(context, "one decision of each proposal, at the level that the campaign has left")
         published = published_beside(context)  # a mistake in it is found before anything is logged
         # Judged in memory; what follows decides what of it goes on record, in the order look, decision, reports.
         decision, evidence = judge_evidence(context, registration)
@@ -83,23 +85,6 @@ def is_barred(study: StudySource, *, workspace: Workspace = HERE) -> bool:
     with with_evidence(workspace.open(study)) as context:
         decision, evidence = judge_evidence(context, require_registered(context))
         return decision.status == "inadmissible" and not (evidence.missing or evidence.ledger_faults)
-
-
-def _refuse_proposal(context: StudyContext) -> None:
-    """Refuse the study of a campaign's proposal, whose level and end follow from all proposals before it."""
-    from prereg.campaign.record import proposal_run_as
-    from prereg.registry.ledger_entry import OpenedEntry
-
-    entries = context.ledger.entries()
-    proposal = proposal_run_as(entries, context.study.study)
-    if proposal is not None:
-        files = (entry.file for entry in entries if isinstance(entry, OpenedEntry) and entry.study == proposal.study)
-        raise RegistrationError(
-            f"'{context.study.study}' is proposal {proposal.number} of the campaign '{proposal.study}', which decides "
-            "it",
-            required="one decision of each proposal, at the level that the campaign has left",
-            fix=f"ablate propose {next(files, 'CAMPAIGN')}",
-        )
 
 
 def judge_evidence(context: StudyContext, registration: Registration) -> tuple[Decision, Evidence]:

@@ -34,12 +34,15 @@ def early_results(study: StudySource, *, reason: str, workspace: Workspace = HER
 
         ablate.early_results("studies/own.yaml", reason="the loss curve looked flat").early_look
     """
+    from ablate.campaigning import refuse_proposal
     from ablate.judge.interim import early_look, view
     from ablate.records.gather import gather, open_tables
     from prereg.registry.ledger_entry import PeekedEntry
 
     context = workspace.open(study)
     registration = require_registered(context)
+    # A look would make the proposal inadmissible, and the next one would be chosen with it in view.
+    refuse_proposal(context, "nothing of a proposal is shown but which runs failed, until it has ended")
     _require_reason(context, reason)
     evidence = gather(context.root, registration)
     due = view(registration, evidence)

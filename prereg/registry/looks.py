@@ -150,9 +150,12 @@ def decisions_before(entries: Iterable[Entry], lineage: Collection[str], head: s
 
 
 def is_unfinished(registration: Registration, entries: Iterable[Entry]) -> bool:
-    """Whether planned runs of a registration are not sealed and the ledger has no decision on it."""
+    """Whether planned runs of a registration are not sealed and the ledger has no decision on it.
+
+    A look that ended it is a decision too: the proposal of a campaign has no other.
+    """
     # Runs and decisions of registrations that share their runs with this one count too.
     mine = [entry for entry in entries if entry.registration in registration.lineage]
     sealed = newest_seals(mine, registration.runs_sha256)
-    decided = any(entry.event == "decided" for entry in mine)
+    decided = any(entry.event == "decided" or (isinstance(entry, LookedEntry) and entry.final) for entry in mine)
     return not decided and any(spec.cell not in sealed for spec in plan(registration))

@@ -17,6 +17,7 @@ from killed_at_entry import WHEN
 from test_cli import ablate
 
 from ablate.cli.options import Exit
+from ablate.records.store import RunFolder
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import StagedEntry
 
@@ -173,6 +174,38 @@ def test_nothing_of_an_open_proposal_is_shown_and_another_has_to_wait(project: P
     assert (code, second["number"], second["same_change_as"]) == (Exit.OK, 2, [1])
     assert "changes nothing" in project.refused("--set", "gain=0.3", "--why", "more")
     assert project.verify() == Exit.OK
+
+
+def test_sealed_runs_of_an_open_proposal_are_shown_by_no_command(project: Project) -> None:
+    stop = project.path.parent / "stop"
+    stop.touch()
+    project.set("gain=0.3")
+    stop.unlink()
+    # All runs of the first stage are made, and nobody has asked what became of it.
+    study = "studies/night-p1.yaml"
+    assert ablate(project.monkeypatch, "run", study, "--jobs", "1") == Exit.OK
+    project.capsys.readouterr()
+    folders = [RunFolder(table.parent) for table in project.path.rglob("metrics.parquet")]
+    losses = [row.value for folder in folders for row in folder.sealed_rows() if row.metric == "val/loss"]
+    assert len(losses) == 6
+    # Values as somebody would print them, and the difference of the arms, which is .3 but for a ten-thousandth.
+    secret = [*(f"{loss:.4g}" for loss in losses), "0.300", "0.299"]
+    before = project.files()
+    for refused in (("status", study, "--results", "--reason", "x"), ("decide", study)):
+        assert ablate(project.monkeypatch, *refused) == Exit.MISTAKE
+        assert "is proposal 1 of the campaign 'night'" in project.capsys.readouterr().err
+    for shown in (("status", study), ("status",), ("check", study), ("ledger", study), ("ledger",), ("verify",),
+                  ("verify", study), ("verify", project.campaign), ("check", project.campaign)):  # fmt: skip
+        for form in ((), ("--json",)):
+            assert ablate(project.monkeypatch, *shown, *form) == Exit.OK, shown
+            output = "".join(project.capsys.readouterr())
+            assert not [value for value in secret if value in output], (shown, output)
+    assert ablate(project.monkeypatch, "report", study) == Exit.MISTAKE
+    assert project.files() == before
+    assert project.propose()[1]["answer"] == "keep"
+    # Nor is it amended, or looked at, once it has ended.
+    (project.path / study).write_text((project.path / study).read_text().replace("0.05", "0.04"), encoding="utf-8")
+    assert ablate(project.monkeypatch, "amend", study, "--reason", "x", "--yes") == Exit.MISTAKE
 
 
 @pytest.mark.parametrize(
