@@ -228,10 +228,8 @@ def _change(context: CampaignContext, record: CampaignRecord, settings: dict[str
             fix="in another campaign: start: {base: {commit: main, ...}}",
             where=Where(file=context.path, line=context.loaded.line(("start", "base")), field=("start", "base")),
         )
-    # As the ledger holds it: 1.0 and 1 are one number there.
     full = None if commit is None else commit_named(context, commit, "--commit")
-    fields: dict[str, Any] = ({} if full is None else {"commit": full}) | ({"settings": settings} if settings else {})
-    return Change(**fields)
+    return Change(commit=full, settings=settings)
 
 
 def _content(context: CampaignContext, record: CampaignRecord, setup: Setup) -> str:

@@ -31,7 +31,7 @@ def killed() -> NoReturn:
 def main() -> None:
     event, number, when, *words = sys.argv[1:]
     assert when in WHEN, when
-    append, write, seen = Ledger.append, ledger.write_from, 0
+    append, write, seen = Ledger.append, ledger.write_from, 0  # type: ignore[attr-defined]
 
     def counted(self: Ledger, entry: Entry, *, durable: bool = True) -> Entry:
         nonlocal seen
@@ -40,7 +40,7 @@ def main() -> None:
         if due and when == "before":
             killed()
         if due and when in ("torn", "unended"):
-            ledger.write_from = partly
+            ledger.write_from = partly  # type: ignore[assignment,attr-defined]
         placed = append(self, entry, durable=durable)
         if due:
             killed()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ablate.judge.campaign.evidence import judged_again
+from ablate.judge.campaign.evidence import decided_again
 from ablate.judge.interim import restrict
 from ablate.records.gather import gather
 from prereg.campaign.record import CampaignRecord, campaign_faults, campaign_record, campaigns_of
@@ -53,7 +53,7 @@ def _decided_again(root: Root, record: CampaignRecord) -> Iterator[Item]:
         if seen.withheld or seen.missing:
             absent += 1
             continue
-        faults += judged_again(record, proposal, registration, seen)
+        faults += decided_again(record, proposal, registration, seen)
         n_judged += 1
     if n_judged or faults:
         yield item(name, DECIDED_AGAIN, *faults, note=counted(n_judged, "proposal"))

@@ -50,7 +50,7 @@ class Setup(FrozenModel):
     def changed(self, change: Change) -> Setup:
         """The setup with a change.
 
-        >>> Setup(settings={"lr": 0.1}).changed(Change(settings={"lr": 0.3})).settings
+        >>> Setup(settings={"lr": 0.1}).changed(Change(commit=None, settings={"lr": 0.3})).settings
         {'lr': 0.3}
         """
         return Setup(commit=change.commit or self.commit, settings={**self.settings, **change.settings})

@@ -521,10 +521,11 @@ class OpenedEntry(Entry):
 class Change(FrozenModel):
     """What a proposal changes in the best before it."""
 
-    commit: str | None = None
-    """The commit whose code takes the place of the best one's, by its full hash."""
-    settings: dict[str, JsonValue] = {}
-    """Value by dotted path of the configuration."""
+    # Without defaults, which a line leaves out: what is read would be written again as other bytes.
+    commit: str | None
+    """The commit whose code takes the place of the best one's, by its full hash; none where the code stays."""
+    settings: dict[str, JsonValue]
+    """Value by dotted path of the configuration; empty where that stays."""
 
 
 class ProposedEntry(Entry):

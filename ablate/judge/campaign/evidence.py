@@ -76,7 +76,7 @@ def _on_scale(values: Mapping[Cell, float], cell: Cell, scale: Scale) -> float |
     return scaled(value, scale)
 
 
-def judged_again(
+def decided_again(
     record: CampaignRecord, proposal: BegunProposal, registration: Registration, evidence: Evidence
 ) -> tuple[str, ...]:
     """Where the runs of an ended proposal do not give what the ledger says of its stages, a sentence each.
