@@ -198,7 +198,7 @@ def recorded_run(
 
 def _require_possible(context: StudyContext, spec: RunSpec | CommandSpec, sealed: RunRecord, steps: int | None) -> None:
     """Refuse what could only end in a difference that says nothing."""
-    from ablate.records.gather import unlike
+    from ablate.records.seals import unlike
     from prereg.registry.plan import RunSpec
 
     if steps is not None and not isinstance(spec, RunSpec):

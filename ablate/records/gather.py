@@ -10,7 +10,6 @@ derived from the values again, and the seal must be in the ledger, whose chain s
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,13 +20,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pydantic import ValidationError
 
 from ablate.records.evidence import ITEM_COLUMNS, Evidence
 from ablate.records.outcome import OF_ITEMS, coded, numbers, ranked
 from ablate.records.parquet import read_parquet
 from ablate.records.rows import RangeError, require_range
 from ablate.records.run_record import RunRecord
+from ablate.records.seals import Seal, sealed_in_ledger
 from ablate.records.store import RunFolder
 from prereg.errors import EvidenceError, LedgerError
 from prereg.registry.amendments import promise_in_force
@@ -36,32 +35,16 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry, PeekedEntry, PromiseEntry, RunEntry, SealEntry
 from prereg.registry.looks import due_look
 from prereg.registry.paths import Root
-from prereg.registry.plan import Cell, CommandSpec, RunSpec, recipes_of
+from prereg.registry.plan import Cell, recipes_of
 from prereg.registry.registration import (
     Registration,
     bases_of,
 )
 from prereg.seals.git import ledger_history
 from prereg.study.command import MetricsFile
-from prereg.study.training import Training
 
-Seal = tuple[str, int, str]
-"""Arm, seed, and sha256 of metrics.parquet."""
 _LONG_RUN = 10_000
 """Steps from which on a table is read by a thread: of a shorter one, the thread costs more than the reading."""
-
-
-def sealed_in_ledger(ledger: Ledger, registration: str) -> dict[Seal, str]:
-    """(variant, seed, metrics hash) -> hash of run.json, of every run the ledger has seen sealed.
-
-    Of every seal and not the newest alone (`prereg.registry.plan`): a run that lies here as an earlier seal has it was
-    sealed, and that it is not the last one is for the audit to find.
-    """
-    run_sha256_by_seal: dict[Seal, str] = {}
-    for entry in ledger.entries():
-        if isinstance(entry, SealEntry) and entry.registration == registration:
-            run_sha256_by_seal[(*entry.cell, entry.metrics_sha256)] = entry.run_sha256
-    return run_sha256_by_seal
 
 
 def gather(root: Root, registration: Registration) -> Evidence:
@@ -385,22 +368,6 @@ def _unlike_its_place(record: RunRecord, registration: Registration, variant: st
         f"the record in the folder of {variant}/{seed} is of {record.variant}/{record.seed} "
         f"under registration {record.registration[:8]}"
     ]
-
-
-def unlike(record: RunRecord, spec: RunSpec | CommandSpec) -> str:
-    """What makes a record one of another run than the planned one, in words; empty where it is of this run."""
-    # In this order, so that the message names the widest difference first.
-    for field in ("study", "registration", "variant", "seed"):
-        if getattr(record, field) != getattr(spec, field):
-            return f"its {field} is {getattr(record, field)}, not {getattr(spec, field)}"
-    # A record keeps JSON. The model that wrote it reads it again: defaults that a later version adds are no difference.
-    try:
-        recorded_config = (
-            Training.model_validate_json(json.dumps(record.config)) if isinstance(spec, RunSpec) else record.config
-        )
-    except ValidationError:
-        recorded_config = None
-    return "" if recorded_config == spec.config else "its configuration is not the registered one"
 
 
 def _unplanned(root: Root, registration: Registration, planned: set[tuple[str, int]]) -> tuple[str, ...]:

@@ -18,11 +18,11 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from ablate.records.gather import sealed_in_ledger, unlike
 from ablate.records.imports import put
 from ablate.records.provenance import made_with
 from ablate.records.reused import read_reused
 from ablate.records.run_record import RunRecord
+from ablate.records.seals import sealed_in_ledger, unlike
 from ablate.records.store import RunFolder
 from ablate.runner.failures import left_values
 from ablate.runner.process import Begun, BusyError, Place, Spec, held, queue_attempt

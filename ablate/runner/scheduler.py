@@ -18,8 +18,8 @@ from itertools import count
 from typing import Literal, Protocol
 
 from ablate.gpt.device import CPU
-from ablate.records.gather import unlike
 from ablate.records.run_record import RunRecord
+from ablate.records.seals import unlike
 from ablate.records.store import RunFolder
 from ablate.runner.child import end_leftover
 from ablate.runner.failures import failure_kind

@@ -23,6 +23,7 @@ LOADS_NOT: dict[str, tuple[str, ...]] = {
     "plan": EVERYTHING,
     "status": EVERYTHING,
     "ledger": EVERYTHING,
+    "run": EVERYTHING,  # of a study whose runs are sealed
     "verify": (*TRAINER, *DRAWING),
     "decide": ("matplotlib", "seaborn", *TRAINER),
     "report": ("matplotlib", "seaborn", *TRAINER),

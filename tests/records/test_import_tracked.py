@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from ablate.running import Imported
 from prereg.errors import EvidenceError, StudyError
 from prereg.registry.plan import CommandSpec, plan
 
-pytest.importorskip("mlflow")
-pytest.importorskip("tensorboard")
+# Importing them takes seconds, which every worker of the tests would spend on collecting this file.
+if not (find_spec("mlflow") and find_spec("tensorboard")):
+    pytest.skip("mlflow or tensorboard is not installed", allow_module_level=True)
 
 CELLS = [(arm, seed) for seed in (1, 2, 3) for arm in ("slow", "fast")]
 VALUES = {cell: 1.0 + number / 10 for number, cell in enumerate(CELLS)}
