@@ -20,7 +20,7 @@ from prereg.rule.divergence import least_pairs, said_least
 from prereg.study.analysis import in_words
 from prereg.study.designs.per_task import families_listed, of_any_task, tasks_are_strata
 from prereg.study.spec import Study
-from prereg.text import compact, counted, duration, level, listed, moment, ranged, share, without_pairs
+from prereg.text import compact, counted, duration, level, listed, moment, ranged, share, significant, without_pairs
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -173,6 +173,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "ranged": ranged,
     "share": share,
     "shares": _shares,
+    "significant": significant,
     "thousands": "{:,}".format,
     "visible": visible,
 }

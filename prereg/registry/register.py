@@ -35,6 +35,7 @@ from prereg.registry.history import (
     require_unchanged,
     words_in,
 )
+from prereg.registry.known_noise import require_known_noise
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import (
     AmendedEntry,
@@ -99,6 +100,7 @@ def register_study(
             return registered, newest
         file = _relative(root, loaded.path)
         ledger.head()  # a damaged ledger is refused before anything is written
+        require_known_noise(loaded, pins)
         pins = with_reused_runs(root, loaded, pins)
         lock = _lock(loaded, pins=pins, code=code, design=design, tool=tool, at=at, override=override)
         registration = _write_pending(root, name, lock)
@@ -172,6 +174,7 @@ def amend_study(
                 source_sha256=sha256_bytes(loaded.source_bytes),
             )
             return registered, ledger.append(rewording)
+        require_known_noise(loaded, pins)
         # Lock next to its place, entry, move: whichever a crash comes after, the next command can finish the rest.
         state, failed_runs = evidence_by_now(ledger.entries(), name, stated=evidence)
         lock = _lock(
@@ -227,6 +230,8 @@ def _lock(
         promise["commits"] = {name: as_json(pin) for name, pin in pins.commits.items()}
     if pins.reused:
         promise["reused"] = [as_json(run) for run in pins.reused]
+    if pins.noise is not None:
+        promise["noise"] = as_json(pins.noise)
     document = {
         "format": 1,
         **promise,
@@ -341,8 +346,15 @@ def with_reused_runs(root: Root, loaded: Loaded, pins: Pins) -> Pins:
     """
     if loaded.study.base_runs == "own":
         return pins
-    entries = Ledger(root.ledger).entries()
-    draft = Registration(
+    entries, drafted = Ledger(root.ledger).entries(), draft(loaded, pins)
+    reused = runs_to_use_again(root, entries, drafted, loaded)
+    refuse_sealed_elsewhere(entries, drafted.model_copy(update={"reused": reused}), loaded)
+    return pins.model_copy(update={"reused": reused})
+
+
+def draft(loaded: Loaded, pins: Pins) -> Registration:
+    """A study with its pins before it is registered: what its runs would be made of can be computed from it."""
+    return Registration(
         **{name: getattr(pins, name) for name in Pins.model_fields},
         study=loaded.study,
         own_checks=pin_checks(loaded.study, loaded.path.parent),
@@ -355,9 +367,6 @@ def with_reused_runs(root: Root, loaded: Loaded, pins: Pins) -> Pins:
         reason=None,
         lock_sha256="",
     )
-    reused = runs_to_use_again(root, entries, draft, loaded)
-    refuse_sealed_elsewhere(entries, draft.model_copy(update={"reused": reused}), loaded)
-    return pins.model_copy(update={"reused": reused})
 
 
 def refuse_sealed_elsewhere(entries: Iterable[Entry], registration: Registration, loaded: Loaded) -> None:

@@ -62,6 +62,11 @@ def tuned(**tune: Any) -> Study:
     return study_from_document(tuned_document(tune=fields))
 
 
+def chosen(**changes: Any) -> Study:
+    """A study with a pilot that chooses."""
+    return study_from_document(tuned_document(**changes))
+
+
 def parts(**block: Any) -> Study:
     """A component ablation with another block; a factorial has a claim of its own."""
     if block.get("design", "leave_one_out") != "leave_one_out":
@@ -347,6 +352,15 @@ REFUSALS: list[Row] = [
      "stopping", "stopping has 'looks' and test is 'welch'"),
     (samples, {"first": 5, "second": 3, "seeds": [1, 2, 3], "stopping": E_PROCESS | {"max_seeds": 3}},
      "stopping", "stopping has 'evidence' and test is 'welch'"),
+    (samples, {"first": 5, "second": 3, "assume": {"sd": "known from earlier"}},
+     "assume.sd", "sd is given and test is"),
+    (chosen, {"assume": {"sd": "known from earlier"}}, "assume.sd", "sd is given and tune is given"),
+    (per_task,
+     {"assume": {"sd": "known from earlier"}, "analysis": {"test": "items", "estimand": "new_seeds_and_items"}},
+     "assume.sd", "sd is given and estimand is"),
+    (small_study, {"assume": {"sd": "earlier"}}, "assume.sd", "earlier"),
+    (small_study, {"assume": {"sd": "known from earlier", "metrics": {"val/loss": {"sd": 0.1}}}},
+     "assume.sd", "sd is given and metrics is given"),
     (samples, {"first": 5, "second": 3, "on_divergence": "rank"}, "analysis.test",
      "test is 'welch' and on_divergence is 'rank'"),
     (gated, {"gate": {"order": ["primary"]}}, "analysis.gate.order", "harm_ln and harm_rms are in no step"),

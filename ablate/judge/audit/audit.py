@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ablate.judge import interim, recompute
+from ablate.judge import interim, known_noise, recompute
 from ablate.judge.audit import (
     comparable,
     headroom,
@@ -29,7 +29,8 @@ from ablate.judge.audit.checks import BODIES, DECLARED, AuditContext
 from ablate.judge.verdict import OWN, Check, Severity
 
 WITH_BODIES = (
-    ledger, runs, pairs, history, outcomes, comparable, interim, tuning, user_checks, recompute, headroom, sensitivity
+    ledger, runs, pairs, history, outcomes, comparable, interim, tuning, user_checks, recompute, headroom, known_noise,
+    sensitivity,
 )  # fmt: skip
 """The modules that hold the bodies of checks."""
 assert set(BODIES) == set(DECLARED), set(BODIES) ^ set(DECLARED)
