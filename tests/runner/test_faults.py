@@ -39,6 +39,8 @@ import ablate
 from ablate.cli import app
 from prereg.registry.ledger import Ledger
 
+pytestmark = pytest.mark.usefixtures("no_reports")
+
 Alone = tuple[dict[str, str], dict[str, object]]
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 

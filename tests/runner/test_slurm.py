@@ -20,6 +20,8 @@ from prereg.errors import RunError
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 
+pytestmark = pytest.mark.usefixtures("no_reports")
+
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:

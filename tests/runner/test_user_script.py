@@ -19,6 +19,8 @@ from own_trainer import OwnHouse
 import ablate
 from ablate.records.store import RunFolder
 
+pytestmark = pytest.mark.usefixtures("no_reports")
+
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "plain_torch"
 COLUMNS = {
     "own/processes": "processes",
