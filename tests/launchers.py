@@ -120,11 +120,16 @@ def decision(path: Path) -> dict[str, object]:
     return {"gives a verdict": decided.gives_verdict} | {key: facts[key] for key in ("verdict", "findings")}
 
 
-def wait_for(condition: Callable[[], object], seconds: float = PATIENCE_S) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = PATIENCE_S, *, every_s: float = 0.05) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(every_s)
+
+
+def wait_for_slurm(cluster: Slurm, *question: str, until: Callable[[str], object]) -> None:
+    """Until what a command of Slurm prints is as wanted. Each question starts a process, so that few are asked."""
+    wait_for(lambda: until(cluster.say(*question)), every_s=0.5)
 
 
 def descendants(pid: int) -> list[int]:
@@ -220,7 +225,7 @@ class SlurmLauncher(Launcher):
 
     def wait(self) -> tuple[int, str]:
         status, printed = super().wait()
-        wait_for(lambda: not self.cluster.say("squeue", "--noheader").strip(), self.patience_s)
+        wait_for_slurm(self.cluster, "squeue", "--noheader", until=lambda jobs: not jobs.strip())
         return status, printed
 
 
