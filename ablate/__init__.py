@@ -2,7 +2,8 @@
 
 What a notebook needs: `Study` (`from_yaml`, `to_yaml`), `load`, `design`, `register`, `run` (with `RunOptions`),
 `status`, `early_results` (a look, logged first), `decide`, `results` (the last decision again), `report`, `gate` (two
-commits compared), `StudyError`, and `judge_frame` for a table of results, in memory or in a file.
+commits compared), `propose` (a change of a campaign's best), `StudyError`, and `judge_frame` for a table of results, in
+memory or in a file.
 A study is the path of its file, a `Study`, or a mapping. What a training script needs: `config`, `log`, `must_match`,
 `seed`. Importing this package loads none of the heavy libraries; each function imports what it needs.
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ablate.frame import judge_frame as judge_frame
     from ablate.gating import gate as gate
     from ablate.planning import plan_runs as plan_runs
+    from ablate.proposing import propose as propose
     from ablate.proving import bundle as bundle
     from ablate.proving import reproduce as reproduce
     from ablate.proving import verify as verify
@@ -61,6 +63,7 @@ _NAMES = {
     "ablate.gating": "gate",
     "ablate.study_status": "status",
     "ablate.planning": "plan_runs",
+    "ablate.proposing": "propose",
     "ablate.proving": "bundle reproduce verify",
     "ablate.publishing": "write_paper",
     "ablate.registering": "amend design export register",
@@ -95,6 +98,7 @@ __all__ = [
     "must_match",
     "new",
     "plan_runs",
+    "propose",
     "register",
     "report",
     "reproduce",

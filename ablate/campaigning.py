@@ -12,11 +12,13 @@ from prereg.campaign.record import (
     CampaignRecord,
     campaign_record,
     campaign_sha256,
+    earlier_campaigns,
     proposal_run_as,
+    start_sha256,
 )
 from prereg.campaign.spec import BEST, Campaign
-from prereg.errors import RegistrationError, StudyError, Where
-from prereg.registry.canon import sha256_bytes, sha256_of
+from prereg.errors import EvidenceError, RegistrationError, StudyError, Where
+from prereg.registry.canon import sha256_bytes
 from prereg.registry.git_files import write_git_files
 from prereg.registry.ledger_entry import OpenedEntry, RegisteredEntry
 from prereg.registry.paths import Root
@@ -143,29 +145,45 @@ def register_campaign(path: str | Path, *, workspace: Workspace = HERE) -> tuple
         record, new = ablate.campaigning.register_campaign("campaigns/night.yaml")
     """
     context = check_campaign(path, workspace=workspace)
+    _require_history(context)
     with context.ledger.hold():
         record = context.record()
         if record is not None:
             return record, False
         refuse_name_of_study(context, context.campaign.campaign)
-        commit, start_sha256 = pinned_start(context)
+        commit, made_with = pinned_start(context)
         commits: dict[str, Any] = {} if commit is None else {"start_commit": commit}
         promised = context.campaign.model_dump(mode="json")
         opened = OpenedEntry(
             study=context.campaign.campaign,
-            registration=campaign_sha256(promised, start_sha256, commit),
+            registration=campaign_sha256(promised, made_with, commit),
             at=workspace.clock(),
             file=context.root.relative(context.path.resolve()),
             source_sha256=sha256_bytes(context.loaded.source_bytes),
             campaign=promised,
-            start_sha256=start_sha256,
+            start_sha256=made_with,
             **commits,
         )
+        if earlier := earlier_campaigns(context.ledger.entries(), opened):
+            opened = opened.model_copy(update={"earlier": earlier})
         write_git_files(context.root)
         context.ledger.append(opened)
         record = context.record()
         assert record is not None, context.path
         return record, True
+
+
+def _require_history(context: CampaignContext) -> None:
+    """Refuse a campaign of which the ledger lacks entries that git's history holds: what was left out would buy another
+    try."""
+    from prereg.seals.git import ledger_history
+
+    if faults := ledger_history(context.root).faults(context.root, context.campaign.campaign):
+        raise EvidenceError(
+            faults[0],
+            required="every entry of a campaign that a commit holds: levels and budget follow from them",
+            fix=faults[-1],
+        )
 
 
 def refuse_name_of_study(context: CampaignContext, name: str) -> None:
@@ -203,27 +221,16 @@ def pinned_start(context: CampaignContext) -> tuple[str | None, str]:
     """The commit that the campaign starts from, if it does; and one hash over all else that its runs are made with."""
     from ablate.pinning import pin
     from prereg.metrics.user_code import pin_checks
-    from prereg.registry.history import as_json, code_of
 
     start = context.study_of_start()
     try:
         pins = pin(start).pins
-        own = code_of(pin_checks(start.study, start.path.parent))
+        own = pin_checks(start.study, start.path.parent)
     except StudyError as error:
         raise context.placed(error) from None
     commit = start.study.commits.get(BEST)
     full = None if commit is None else commit_named(context, commit, "start.base.commit")
-    # Of a start that is a commit the code is that of each arm's commit, which its study pins.
-    scripts = [] if pins.scripts is None or commit is not None else [as_json(pin) for pin in pins.scripts]
-    parts = {
-        "scripts": scripts,
-        "data_files": [as_json(pin) for pin in pins.data_files],
-        "corpus": as_json(pins.corpus),
-        "data": as_json(pins.data),
-        "tasks": as_json(pins.tasks),
-        "own_checks": own,
-    }
-    return full, sha256_of(parts)
+    return full, start_sha256(pins, own, from_commit=commit is not None)
 
 
 def commit_named(context: CampaignContext, name: str, where: str) -> str:

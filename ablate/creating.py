@@ -2,6 +2,7 @@
 
 To add a template: `templates/NAME.yaml`, whose first line says what it is for, with `NAME` where the study's name goes;
 next to it NAME.py.txt or NAME.csv, if it needs a script or a table. tests/cli/test_new.py makes a study of each.
+The template `campaign` is one of a campaign, in `campaigns/`; with it comes `AGENTS.md` for coding agents.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
 DEFAULT = "gpt"
 SCHEMA = "study.schema.json"
 _FOLDER = files("ablate") / "templates"
-_SCRIPT, _TABLE = "train.py", "results.csv"
+_SCRIPT, _TABLE, _AGENTS = "train.py", "results.csv", "AGENTS.md"
+CAMPAIGN = "campaign"
+"""The template that is no study's."""
+_SCRIPTS = {CAMPAIGN: "commits"}
+"""Template -> the template whose script it shares."""
 _IGNORED = """# What ablate makes again, or hands on as a bundle. Commit studies/ and reports/.
 runs/
 try/
@@ -75,6 +80,8 @@ def new(
 ) -> Created:
     """Write `studies/NAME.yaml` from a template, with the script or table that it needs, and the schema for editors.
 
+    Of the template `campaign`, `campaigns/NAME.yaml`, and `AGENTS.md` in the root unless one is there.
+
     With a `script`, the study is made from the text of that training script, of `arms` as NAME=VALUE of one of its
     options and of the columns of `metrics`, a table that it wrote; the script is neither run nor changed.
 
@@ -105,12 +112,12 @@ def new(
         body = study_of_script(name, Path(script), home, metrics=table, arms=arms, title=title)
         text, template = _required_valid(f"# yaml-language-server: $schema={SCHEMA}\n{body}", name), ""
     # Everything that will be written, before any of it: a name that is taken leaves nothing behind.
-    study = home / "studies" / f"{name}.yaml"
+    study = home / ("campaigns" if template == CAMPAIGN else "studies") / f"{name}.yaml"
     parts = {study: text.encode()}
     for ending, place in ((".py.txt", _SCRIPT), (".csv", _TABLE)):  # a .py would be a module
-        part = _FOLDER / f"{template}{ending}"
+        part = _FOLDER / f"{_SCRIPTS.get(template, template)}{ending}"
         if part.is_file():
-            parts[home / "studies" / name / place] = part.read_bytes()
+            parts[study.with_suffix("") / place] = part.read_bytes()
     folders = [path.parent for path in parts if path.parent != study.parent and not path.parent.is_dir()]
     # A link that leads nowhere is a name that is taken too.
     present = next((path for path in (*parts, *folders) if os.path.lexists(path)), None)
@@ -123,8 +130,18 @@ def new(
     for path, data in parts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         create_whole(path, data)
-    others = (*_ignore_data(home), *_write_schema(home / "studies" / SCHEMA))
+    (home / "studies").mkdir(exist_ok=True)
+    others = (*_ignore_data(home), *_write_schema(home / "studies" / SCHEMA), *_for_agents(home, name, template))
     return Created((*parts, *others), _next_steps(template, study), tuple(_notes(name, template, home, script)))
+
+
+def _for_agents(home: Path, name: str, template: str) -> tuple[Path, ...]:
+    """The AGENTS.md of a campaign; none where the user has one."""
+    path = home / _AGENTS
+    if template != CAMPAIGN:
+        return ()
+    text = (_FOLDER / f"{CAMPAIGN}.{_AGENTS}.txt").read_text(encoding="utf-8").replace("NAME", name)
+    return (path,) if create_whole(path, text.encode()) else ()
 
 
 def _notes(name: str, template: str, home: Path, script: str | Path | None) -> Iterator[str]:
@@ -146,7 +163,7 @@ def _needs(template: str) -> tuple[tuple[str, ...], str]:
 
     if template == "huggingface":
         return ("torch", "transformers"), "torch transformers"
-    if template in ("", "command", "commits", "import"):
+    if template in ("", "command", "commits", "import", CAMPAIGN):
         return (), ""
     return GPT_PACKAGES, "'ablate-prereg[gpt]'"
 
@@ -165,12 +182,30 @@ def _rendered(name: str, template: str, title: str | None) -> str:
     text = (_FOLDER / f"{template}.yaml").read_text(encoding="utf-8")
     purpose, rest = text.split("\n", 1)
     # The name in a command of a comment, and in the study's field.
-    body = rest.replace("studies/NAME", f"studies/{name}").replace("study: NAME", f"study: {name}", 1)
+    for field in ("study", "campaign"):
+        rest = rest.replace(f"{field}: NAME", f"{field}: {name}", 1)
+    body = rest.replace("studies/NAME", f"studies/{name}").replace("campaigns/NAME", f"campaigns/{name}")
     if title is not None:
         # JSON text is YAML text in quotes.
         body = re.sub(r"^title: .*$", lambda _: f"title: {json.dumps(title, ensure_ascii=False)}", body, flags=re.M)
-    purpose = purpose.replace("studies/NAME", f"studies/{name}")
+    purpose = purpose.replace("studies/NAME", f"studies/{name}").replace("campaigns/NAME", f"campaigns/{name}")
+    if template == CAMPAIGN:
+        return _required_campaign(f"{purpose}\n{body}", name)
     return _required_valid(f"# yaml-language-server: $schema={SCHEMA}\n{purpose}\n{body}", name)
+
+
+def _required_campaign(text: str, name: str) -> str:
+    """The text of a campaign, where it is one under its name."""
+    from prereg.campaign.load import campaign_from_document
+    from prereg.yaml_reader import parse_yaml
+
+    document = parse_yaml(text.encode(), {})
+    if document["campaign"] != name:
+        raise field_error(
+            ("campaign",), f"'{name}'", "a name: letters, digits and underscores, beginning with a letter"
+        )
+    campaign_from_document(document)
+    return text
 
 
 def _required_valid(text: str, name: str) -> str:
@@ -223,6 +258,12 @@ STEPS = ("check", "try", "design", "register", "run", "decide")
 
 def _next_steps(template: str, study: Path) -> tuple[str, ...]:
     path = _relative(study)
+    if template == CAMPAIGN:
+        return (
+            f"ablate check {path}",
+            f"ablate design {path}",
+            f'ablate propose {path} --set lr=0.03 --why "the loss still falls at the end"',
+        )
     if template == "import":
         rows = _relative(study.with_suffix("") / _TABLE)
         columns = "--arm-column arm --step-column epoch --column val/loss=valid_loss"

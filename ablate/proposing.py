@@ -28,13 +28,11 @@ from ablate.campaigning import (
 )
 from ablate.workspace import HERE, Workspace
 from prereg.campaign.history import keeps_of, runs_of
-from prereg.campaign.record import BegunProposal, CampaignRecord, Setup, seeds_of_proposal
-from prereg.campaign.spec import BEST, PROPOSAL, Campaign
+from prereg.campaign.record import BegunProposal, CampaignRecord, Setup, content_of, seeds_of_proposal
 from prereg.errors import RegistrationError, StudyError, Where
 from prereg.registry.canon import sha256_of
 from prereg.registry.disk import write_whole
 from prereg.registry.ledger_entry import Change, LookedEntry, ProposedEntry, StagedEntry
-from prereg.study.analysis import MOST_ALPHA
 
 if TYPE_CHECKING:
     from ablate.judge.campaign.procedure import ProposalDecision
@@ -104,7 +102,7 @@ def propose(
     `again` is the reason to propose what was proposed before. Registers the campaign if need be. Raises `StudyError`
     for a change that is none, or does not fit, for a proposal while another is open, and for whatever `run` refuses.
 
-        ablate.proposing.propose("campaigns/night.yaml", {"optim.lr": 3e-3}, why="the loss falls slowly").answer
+        ablate.propose("campaigns/night.yaml", {"optim.lr": 3e-3}, why="the loss falls slowly").answer
     """
     context = open_campaign(campaign, workspace=workspace)
     record, _ = register_campaign(campaign, workspace=workspace)
@@ -236,7 +234,6 @@ def _content(context: CampaignContext, record: CampaignRecord, setup: Setup) -> 
     """One hash over code and configuration of a setup. Raises `StudyError` for a setting that does not fit."""
     from prereg.commits.resolve import LaidOut, pin_commit, repository_of
     from prereg.study.arms import configured
-    from prereg.study.training import Training
 
     probe = record.campaign.probe
     try:
@@ -247,9 +244,7 @@ def _content(context: CampaignContext, record: CampaignRecord, setup: Setup) -> 
     if setup.commit is not None:
         laid_out = LaidOut.of(probe)
         code = pin_commit(repository_of(context.root, probe), setup.commit, laid_out).sha256
-    return sha256_of(
-        {"code": code, "config": config.model_dump(mode="json") if isinstance(config, Training) else config}
-    )
+    return content_of(code, config)
 
 
 def _refuse_repeated(context: CampaignContext, record: CampaignRecord, content: str, again: str | None) -> None:
@@ -278,66 +273,14 @@ def _refuse_repeated(context: CampaignContext, record: CampaignRecord, content: 
 
 def _write_study(context: CampaignContext, record: CampaignRecord, proposal: BegunProposal) -> Path:
     """Write the study that carries out a proposal; it follows from the campaign and its entries alone."""
+    from ablate.judge.campaign.proposal_study import proposal_document
     from prereg.yaml_model import yaml_text
 
     path = context.root.study(proposal.entry.run_as)
     number, file = proposal.entry.number, record.entry.file
     header = f"# Written by `ablate propose` for proposal {number} of {file}, which decides it.\n"
-    write_whole(path, (header + yaml_text(_document(record, proposal))).encode())
+    write_whole(path, (header + yaml_text(proposal_document(record, proposal))).encode())
     return path
-
-
-def _document(record: CampaignRecord, proposal: BegunProposal) -> dict[str, Any]:
-    """The plain data of a proposal's study: two arms, the campaign's claims, its stages as looks."""
-    from ablate.judge.campaign.evidence import GAIN, guardrail_claim
-    from ablate.judge.campaign.procedure import open_proposal
-
-    campaign, entry = record.campaign, proposal.entry
-    number = entry.number
-    level = open_proposal(campaign, record.history[: number - 1]).level
-    document: dict[str, Any] = {
-        "study": entry.run_as,
-        "title": f"{campaign.title} (proposal {number})",
-        "question": entry.why,
-        **campaign.start,
-    }
-    if isinstance(document.get("base"), dict):
-        document["base"] = {key: value for key, value in document["base"].items() if key != "commit"}
-    document["variants"] = {
-        arm: {**setup.settings, **({} if setup.commit is None else {"commit": setup.commit})}
-        for arm, setup in ((BEST, proposal.best), (PROPOSAL, proposal.setup))
-    }
-    document["baseline"] = BEST
-    document["seeds"] = list(entry.seeds)
-    stages = campaign.stages
-    if len(stages.seeds) > 1:
-        document["stopping"] = {"looks": list(stages.seeds), "spending": stages.spending}
-    # A two-sided test at twice the level spends the level on the side of the gain.
-    document["analysis"] = {"alpha": min(2.0 * level, MOST_ALPHA)}
-    lower = campaign.lower_is_better(campaign.metric)
-    claims = {
-        GAIN: {"claim": f"{PROPOSAL} {'lowers' if lower else 'raises'} {campaign.metric}"}
-        | _reading(campaign, campaign, campaign.smallest)
-    }
-    for at, guardrail in enumerate(campaign.guardrails, start=1):
-        claims[guardrail_claim(at)] = (
-            {"claim": f"{PROPOSAL} does_not_worsen {guardrail.metric}"}
-            | _reading(campaign, guardrail, guardrail.margin)
-            | {"role": "guardrail"}
-        )
-    document["hypotheses"] = claims
-    document["decision"] = [
-        {"verdict": "keep", "when": " and ".join(f"supported({name})" for name in claims)},
-        {"verdict": "drop"},
-    ]
-    return document
-
-
-def _reading(campaign: Campaign, measured: Any, smallest: float) -> dict[str, Any]:
-    """Scale, place on the curve, margin and direction of a claim, as campaign or guardrail say them."""
-    read = measured.read if isinstance(measured.read, str) else measured.read.model_dump(mode="json")
-    better = "lower" if campaign.lower_is_better(measured.metric) else "higher"
-    return {"smallest": smallest, "scale": measured.scale, "read": read, "better": better}
 
 
 def _prepared(context: CampaignContext, path: Path) -> Prepared:

@@ -238,8 +238,9 @@ def bundle(
 ) -> Bundled:
     """Write the bundle of a registered study, and check it as a stranger would before it is left behind.
 
-    `out` is the file, STUDY.ablate.zip by default. `whole_ledger` includes the entries of other studies, `weights` the
-    final weights. `evidence` writes the committed evidence of a decided study, every sealed run in it, over what was
+    Of a campaign's file the bundle holds the studies of all its proposals, but for the runs of an open one. `out` is
+    the file, STUDY.ablate.zip by default. `whole_ledger` includes the entries of other studies, `weights` the final
+    weights. `evidence` writes the committed evidence of a decided study, every sealed run in it, over what was
     committed before. Raises `StudyFileError` where another file is in its place, `EvidenceError` where the bundle would
     fail its own check.
 
@@ -247,7 +248,12 @@ def bundle(
         bundled.path, bundled.check.intact
     """
     from ablate.verification.bundle import SUFFIX, write_bundle
+    from prereg.campaign.load import is_campaign
 
+    if isinstance(study, str | Path) and Path(study).is_file() and is_campaign(Path(study)):
+        return _bundle_campaign(
+            Path(study), workspace, out, whole_ledger=whole_ledger, weights=weights, evidence=evidence
+        )
     with with_evidence(workspace.open(study)) as context:
         registration = require_registered(context)
         # The evidence of a decided study has one place, in git; any other bundle lies where the user wants it.
@@ -263,6 +269,31 @@ def bundle(
             weights=weights,
             replace=evidence,
         )
+
+
+def _bundle_campaign(
+    path: Path, workspace: Workspace, out: Path | None, *, whole_ledger: bool, weights: bool, evidence: bool
+) -> Bundled:
+    """The bundle of a registered campaign, with all its proposals."""
+    from ablate.campaigning import open_campaign
+    from ablate.verification.bundle import SUFFIX, write_campaign_bundle
+
+    context = open_campaign(path, workspace=workspace)
+    record = context.record()
+    if record is None:
+        raise EvidenceError(
+            f"'{context.campaign.campaign}' is not registered",
+            required="a registered campaign",
+            fix=f"ablate register {path}",
+        )
+    if evidence:
+        raise SpecError(
+            "--evidence with a campaign",
+            required="a decided study; a campaign is packed into a file for others",
+            fix=f"ablate bundle {path}",
+        )
+    target = out or Path(f"{context.campaign.campaign}{SUFFIX}")
+    return write_campaign_bundle(context.root, record, target, check=verify, whole_ledger=whole_ledger, weights=weights)
 
 
 def _place_of_evidence(context: StudyContext, registration: Registration, *, chosen: bool) -> Path:

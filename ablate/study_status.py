@@ -67,7 +67,7 @@ class StudyHealth(FrozenModel):
     queued: dict[str, int] = {}
     """Tasks of it by state, where Slurm knows the job."""
     decided: str | None = None
-    """The verdict in the ledger, if there is one."""
+    """The verdict in the ledger, if there is one; of a study that carries out a proposal, how that ended."""
     with_deviations: bool = False
     """Whether it was given with deviations from what was registered."""
     runs: tuple[RunHealth, ...]
@@ -97,6 +97,7 @@ def status(study: StudySource, *, workspace: Workspace = HERE) -> StudyHealth:
     >>> ablate.status("studies/own.yaml").count("done")
     6
     """
+    from prereg.campaign.record import end_of, proposal_run_as
     from prereg.registry.history import differing_fields
     from prereg.registry.ledger_entry import DecidedEntry
     from prereg.registry.looks import next_look, recorded_afterwards, taken_looks
@@ -129,6 +130,9 @@ def status(study: StudySource, *, workspace: Workspace = HERE) -> StudyHealth:
         ),
         None,
     )
+    every = context.ledger.entries()
+    proposal = proposal_run_as(every, registered.study)
+    ended = None if proposal is None else end_of(every, proposal)
     look = next_look(registered, taken_looks(entries, registration.lineage))
     job = newest_job(folder)
     return StudyHealth(
@@ -140,7 +144,7 @@ def status(study: StudySource, *, workspace: Workspace = HERE) -> StudyHealth:
         active=is_locked(folder.parent / ".lock") or any(run.state == "running" for run in runs),
         job=job,
         queued=queue(job),  # asks squeue, which may take its time
-        decided=None if decision is None else decision.verdict or decision.status,
+        decided=ended if decision is None else decision.verdict or decision.status,
         with_deviations=decision is not None and decision.status == "decided_with_deviations",
         overruled=decision is not None and any(look.index > decision.index for look in recorded_afterwards(entries)),
         runs=tuple(runs),

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import computed_field
 
-from prereg.campaign.record import CAMPAIGN_EVENTS, campaign_faults, campaigns_of
+from prereg.campaign.record import CAMPAIGN_EVENTS, campaign_faults, campaigns_of, earlier_campaigns
 from prereg.commits.held import compare_commits
 from prereg.documents.page import compare_page
 from prereg.errors import RegistrationError, StudyError, StudyFileError, nearest
@@ -23,7 +23,14 @@ from prereg.registry.amendments import chain_faults
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.history import as_registered, differing_fields
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import ContinuedEntry, Entry, ProposedEntry
+from prereg.registry.ledger_entry import (
+    ContinuedEntry,
+    EarlierCampaign,
+    Entry,
+    OpenedEntry,
+    PromiseEntry,
+    ProposedEntry,
+)
 from prereg.registry.ledger_graph import is_merged
 from prereg.registry.paths import Root
 from prereg.registry.registration import (
@@ -135,7 +142,7 @@ def verify(
     entries = Ledger(where.ledger).entries() if sound else ()
     trust, items, seals = Trust.of(where, signers=signers, roots=roots), chain, list[SealCheck]()
     # 2. Campaigns, then study by study: registration, pinned files, seals.
-    items += check_campaigns(entries, named)
+    items += check_campaigns(where, entries, named)
     for name in studies_to_check(where, entries, named):
         items += check_registration(where, name, entries if sound else None)
         items += _pins_of(where, name)
@@ -173,7 +180,8 @@ def known_studies(root: Root, entries: Iterable[Entry]) -> tuple[str, ...]:
     names = {lock.name.removesuffix(".lock.json") for lock in root.studies.glob("*.lock.json")}
     names |= {entry.study for entry in entries if entry.event not in ("continued", *CAMPAIGN_EVENTS)}
     # A study whose entries were all taken back has neither lock nor entry, and is known by git alone.
-    names |= {lost.entry.study for lost in ledger_history(root).taken_back}
+    lost = (taken.entry for taken in ledger_history(root).taken_back)
+    names |= {entry.study for entry in lost if entry.event not in CAMPAIGN_EVENTS}
     return tuple(sorted(names))
 
 
@@ -183,17 +191,37 @@ def studies_to_check(root: Root, entries: Sequence[Entry], named: str | None) ->
         return known_studies(root, entries)
     if named not in campaigns_of(entries):
         return (named,)
-    return tuple(entry.run_as for entry in entries if isinstance(entry, ProposedEntry) and entry.study == named)
+    # One that a crash kept from being registered has nothing to be checked.
+    registered = {entry.study for entry in entries if isinstance(entry, PromiseEntry)}
+    run_as = (entry.run_as for entry in entries if isinstance(entry, ProposedEntry) and entry.study == named)
+    return tuple(study for study in run_as if study in registered)
 
 
-def check_campaigns(entries: Sequence[Entry], named: str | None) -> Iterator[Item]:
+def check_campaigns(root: Root, entries: Sequence[Entry], named: str | None) -> Iterator[Item]:
     """The record of every campaign, or of the one that is named: registered once, every proposal begun before its runs,
-    on seeds that follow by rule, and none left out."""
-    for name in campaigns_of(entries):
-        if named in (None, name):
+    on seeds that follow by rule, none left out, and none taken back that git's history holds."""
+    history = ledger_history(root)
+    here = campaigns_of(entries)
+    for name in dict.fromkeys((*here, *campaigns_of(taken.entry for taken in history.taken_back))):
+        if named not in (None, name):
+            continue
+        if against := history.faults(root, name):
+            yield item(name, HISTORY, *against)
+        if name in here:
             faults = campaign_faults(entries, name)
             n = sum(isinstance(entry, ProposedEntry) and entry.study == name for entry in entries)
-            yield item(name, "campaign", *faults, note=counted(n, "proposal"))
+            earlier = () if faults else _earlier(entries, name)
+            after = f"; its error rate leaves out {listed(each.words for each in earlier)}, on the same metric"
+            yield item(name, "campaign", *faults, note=counted(n, "proposal") + after * bool(earlier))
+
+
+def _earlier(entries: Sequence[Entry], name: str) -> tuple[EarlierCampaign, ...]:
+    """The campaigns on the same metric that the ledger held before this one, by the ledger and not by its entry: who
+    begins anew after bad luck could leave them out there."""
+    place, opened = next(
+        (place, entry) for place, entry in enumerate(entries) if isinstance(entry, OpenedEntry) and entry.study == name
+    )
+    return earlier_campaigns(entries[:place], opened)
 
 
 def check_chain(root: Root) -> Iterator[Item]:

@@ -120,11 +120,16 @@ def decision(path: Path) -> dict[str, object]:
     return {"gives a verdict": decided.gives_verdict} | {key: facts[key] for key in ("verdict", "findings")}
 
 
-def wait_for(condition: Callable[[], object], seconds: float = PATIENCE_S) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = PATIENCE_S, *, every_s: float = 0.05) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(every_s)
+
+
+def wait_for_slurm(cluster: Slurm, *question: str, until: Callable[[str], object]) -> None:
+    """Until what a command of Slurm prints is as wanted. Each question starts a process, so that few are asked."""
+    wait_for(lambda: until(cluster.say(*question)), every_s=0.5)
 
 
 def descendants(pid: int) -> list[int]:
@@ -154,15 +159,23 @@ class Launcher:
     """Runs at a time."""
 
     n_runs: int = N_RUNS
-    """Of the study."""
+    """Of the study, or of `only`."""
+
+    only: tuple[str, ...] = ()
+    """The runs to launch, by arm and seed, where not all."""
 
     patience_s: float = PATIENCE_S
     """Within which the first run must be at work, and then all that was started must have ended."""
 
     process: subprocess.Popen[str] | None = None
 
+    @property
+    def words(self) -> list[str]:
+        """`run`, the study and the choice of runs."""
+        return ["run", str(self.path), *(f"--only={run}" for run in self.only)]
+
     def launch(self) -> None:
-        self.process = command("run", str(self.path), "--jobs", str(self.at_once))
+        self.process = command(*self.words, "--jobs", str(self.at_once))
 
     @property
     def maker(self) -> int:
@@ -216,11 +229,11 @@ class SlurmLauncher(Launcher):
 
     def launch(self) -> None:
         settings = ("--slurm", "tasks=2", "--slurm", f"at_once={self.at_once}")
-        self.process = command("run", str(self.path), "--on", "slurm", *settings)
+        self.process = command(*self.words, "--on", "slurm", *settings)
 
     def wait(self) -> tuple[int, str]:
         status, printed = super().wait()
-        wait_for(lambda: not self.cluster.say("squeue", "--noheader").strip(), self.patience_s)
+        wait_for_slurm(self.cluster, "squeue", "--noheader", until=lambda jobs: not jobs.strip())
         return status, printed
 
 
@@ -272,7 +285,7 @@ class RayLauncher(Launcher):
     """A process in the network of the cluster that is up (`ray_head`)."""
 
     def launch(self) -> None:
-        words = ["run", str(self.path), "--on", "ray", "--tasks", str(self.at_once)]
+        words = [*self.words, "--on", "ray", "--tasks", str(self.at_once)]
         network = ISOLATED
         if self.head is not None:
             words += ["--address", RAY_ADDRESS]
@@ -304,6 +317,7 @@ class CommandsLauncher(Launcher):
         status, printed = end(command("plan", str(self.path), "--commands"))
         assert status == 0, printed
         lines = [shlex.split(line) for line in printed.splitlines() if line.startswith("ablate train ")]
+        lines = [line for line in lines if not self.only or set(self.only) & set(line)]
         self.stopped = False
         shares = [lines[first :: self.at_once] for first in range(self.at_once)]
         self.loops = [threading.Thread(target=self._loop, args=(share,)) for share in shares]

@@ -111,6 +111,7 @@ def _facts(result: ProposalResult) -> dict[str, Any]:
         "faults": result.faults,
         "deviations": result.deviations,
         "best": result.record.best,
+        "earlier_campaigns": result.record.entry.earlier,
         "proposals": len(result.record.proposals),
         "kept": result.n_kept,
         "runs_left": result.runs_left,
@@ -158,9 +159,9 @@ def register_one_campaign(path: Path, workspace: Workspace) -> Result:
     record, new = register_campaign(path, workspace=workspace)
 
     def text() -> Iterator[Shown]:
-        from ablate.reporting.summaries.proposal import registered_line
+        from ablate.reporting.summaries.proposal import registered_lines
 
-        yield registered_line(record, new)
+        yield from registered_lines(record, new)
 
     facts = {
         "campaign": record.campaign.campaign,
@@ -168,5 +169,6 @@ def register_one_campaign(path: Path, workspace: Workspace) -> Result:
         "registered_at": record.entry.at,
         "registered_now": new,
         "start_commit": record.entry.start_commit,
+        "earlier_campaigns": record.entry.earlier,
     }
     return Result(facts, text, next=f'ablate propose {path} --set PATH=VALUE --why "..."' if new else "")

@@ -191,8 +191,9 @@ def new_command(
     """Write a new study from a template, or from your script.
 
     Writes studies/NAME.yaml, which passes check and design and runs as it is, a script or a table where the template
-    needs one, and data/.gitignore unless one is there. Replaces nothing. Templates: gpt, command, commits,
-    components, factorial, huggingface, import, ordered, sequential, target, tuned, unpaired.
+    needs one, and data/.gitignore unless one is there. Replaces nothing. Templates: gpt, campaign (writes
+    campaigns/NAME.yaml and AGENTS.md), command, commits, components, factorial, huggingface, import, ordered,
+    sequential, target, tuned, unpaired.
 
     With --script, the options of a Python script and the columns of its metrics are read from its text, without running
     it, and comments in the study say what is to be filled in.

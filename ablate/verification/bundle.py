@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ablate.records.gather import repeated_elsewhere
 from ablate.records.store import RunFolder
 from ablate.verification.archive import LARGEST_BYTES, MOST_MEMBERS, is_safe, measure, write_archive
-from ablate.verification.guide import GUIDED, guide
+from ablate.verification.guide import GUIDED, campaign_guide, guide
 from ablate.verification.manifest import MANIFEST, LedgerPart, LeftOut, bundle_manifest_bytes, this_tool
 from ablate.verification.result import Verification
+from prereg.campaign.record import CampaignRecord
 from prereg.commits.held import copy_of
 from prereg.commits.layout import read_files
 from prereg.commits.objects import Repository
@@ -35,7 +37,7 @@ from prereg.registry.ledger_entry import Entry, PromiseEntry, ReportedEntry
 from prereg.registry.looks import is_unfinished
 from prereg.registry.paths import Root
 from prereg.registry.plan import sealed_places
-from prereg.registry.registration import Registration
+from prereg.registry.registration import Registration, load_registration
 from prereg.text import counted, listed
 
 SEALS = (".sig", ".tsr")
@@ -43,6 +45,7 @@ SEALS = (".sig", ".tsr")
 DOCUMENTS = ("registration.md", "registration.html", "osf.md", "osf.json")
 """Registration documents that may lie next to a lock as NAME.registration.md, or among the reports."""
 REPORTS = ("verdict.json", "report.md", "report.html")
+WEIGHTS = "weights.safetensors"
 RECORDS = ("metrics.parquet", "items.parquet")
 
 
@@ -80,13 +83,48 @@ def gathered(
     Raises `LedgerError` for a damaged ledger, `EvidenceError` where the study, its lock or a file that the reports show
     is missing.
     """
-    study = registration.study.study
     parts = Gathered(root)
     entries = Ledger(root.ledger).entries()  # raises when it is damaged
-    # 1. The ledger: whole, or this study's entries and the links of the others.
+    # The ledger: whole, or this study's entries and the links of the others.
     also = {entry.sha256 for entry in repeated_elsewhere(entries, registration)}
-    ledger = _ledger(parts, entries, study, also, complete=whole_ledger)
-    # 2. The study as the newest promise names it, and its lock.
+    ledger = _ledger(parts, entries, registration.study.study, also, complete=whole_ledger)
+    _study(parts, entries, registration, weights=weights)
+    return parts.contents, parts.left_out, ledger
+
+
+def gathered_campaign(
+    root: Root, record: CampaignRecord, *, whole_ledger: bool, weights: bool
+) -> tuple[dict[str, bytes | Path], list[LeftOut], LedgerPart]:
+    """The same of a campaign: its file, and the study of every proposal that was registered.
+
+    Raises as `gathered` does, and `EvidenceError` where a lock cannot be read.
+    """
+    name, parts = record.campaign.campaign, Gathered(root)
+    entries = Ledger(root.ledger).entries()
+    studies = [proposal.entry.run_as for proposal in record.proposals]
+    registrations = [each for study in studies if (each := load_registration(root, study)) is not None]
+    also = {entry.sha256 for entry in entries if entry.study in studies}
+    also |= {entry.sha256 for each in registrations for entry in repeated_elsewhere(entries, each)}
+    ledger = _ledger(parts, entries, name, also, complete=whole_ledger)
+    path = root.path / record.entry.file
+    if path.is_file():
+        parts.take(path, path.read_bytes())
+    else:
+        parts.skip("the campaign's file", "not on the disk where the bundle was made; the ledger holds all of it")
+    for registration in registrations:
+        is_open = record.open is not None and registration.study.study == record.open.entry.run_as
+        _study(parts, entries, registration, weights=weights, hidden=is_open)
+    # Of several studies one sentence each; what is left out of all of them alike is said once.
+    parts.left_out = list(dict.fromkeys(parts.left_out))
+    return parts.contents, parts.left_out, ledger
+
+
+def _study(
+    parts: Gathered, entries: Sequence[Entry], registration: Registration, *, weights: bool, hidden: bool = False
+) -> None:
+    """Everything of one study but the ledger; `hidden`: without its runs, as long as its campaign has not decided."""
+    root, study = parts.root, registration.study.study
+    # 1. The study as the newest promise names it, and its lock.
     mine = [entry for entry in entries if entry.study == study]
     promised = [entry for entry in mine if isinstance(entry, PromiseEntry)]
     for path in (root.path / promised[-1].file, root.lock(study)):
@@ -98,18 +136,20 @@ def gathered(
                 where=Where(file=path),
             )
         parts.take(path, path.read_bytes())
-    # 3. Whatever supports, produced or shows the result: seals, code, records, figures, reports.
+    # 2. Whatever supports, produced or shows the result: seals, code, records, figures, reports.
     _next_to_lock(parts, study, {entry.lock_sha256[:8] for entry in promised})
     _code(parts, registration, root.path / promised[-1].file)
-    _runs(parts, registration, mine, weights=weights)
+    if hidden:
+        parts.skip(f"the runs of '{study}'", "the proposal that it carries out has not ended")
+    else:
+        _runs(parts, registration, mine, weights=weights)
     _published(parts, study, mine)
     for name in (*REPORTS, *DOCUMENTS):
         path = root.report(study) / name
         if path.is_file():
             parts.take(path, path.read_bytes())
-    # 4. What a reader could miss, with the reason.
+    # 3. What a reader could miss, with the reason.
     _explain(parts, registration, promised)
-    return parts.contents, parts.left_out, ledger
 
 
 def _ledger(parts: Gathered, entries: tuple[Entry, ...], study: str, also: set[str], *, complete: bool) -> LedgerPart:
@@ -316,14 +356,7 @@ def write_bundle(
         bundled.written, bundled.check.intact
     """
     study = registration.study.study
-    # Before anything is read: packing may take minutes.
-    if target.is_dir() or not target.absolute().parent.is_dir():
-        raise StudyFileError(
-            "a folder" if target.is_dir() else "its folder is not there",
-            required="the name of a file in a folder that is there",
-            fix=f"--out {target / (study + SUFFIX) if target.is_dir() else study + SUFFIX}",
-            where=Where(file=target),
-        )
+    _require_place(target, study)
     contents, left_out, ledger = gathered(root, registration, whole_ledger=whole_ledger, weights=weights)
     # The guide is made of the other files, so it comes last and before the manifest, which lists it.
     page, verdict = (contents.get(f"reports/{study}/{name}") for name in GUIDED)
@@ -337,22 +370,70 @@ def write_bundle(
         left_out=left_out,
         version=this_tool().version,
     )
+    about = {"study": study, "registration": registration.sha256, "ledger": ledger, "left_out": left_out}
+    return _packed(about, contents, target, check=check, replace=replace)
+
+
+def write_campaign_bundle(
+    root: Root,
+    record: CampaignRecord,
+    target: Path,
+    *,
+    check: Callable[[Path], Verification],
+    whole_ledger: bool = False,
+    weights: bool = False,
+) -> Bundled:
+    """The same of a campaign, with the studies of all its proposals."""
+    name = record.campaign.campaign
+    _require_place(target, name)
+    contents, left_out, ledger = gathered_campaign(root, record, whole_ledger=whole_ledger, weights=weights)
+    contents |= campaign_guide(contents, record, head=ledger.head, left_out=left_out, version=this_tool().version)
+    about = {"study": name, "registration": record.entry.registration, "ledger": ledger, "left_out": left_out}
+    return _packed(about, contents, target, check=check, replace=False)
+
+
+def _require_place(target: Path, name: str) -> None:
+    """Raise `StudyFileError` where no file can be at a place. Before anything is read: packing may take minutes."""
+    if target.is_dir() or not target.absolute().parent.is_dir():
+        raise StudyFileError(
+            "a folder" if target.is_dir() else "its folder is not there",
+            required="the name of a file in a folder that is there",
+            fix=f"--out {target / (name + SUFFIX) if target.is_dir() else name + SUFFIX}",
+            where=Where(file=target),
+        )
+
+
+def _packed(
+    about: Mapping[str, Any],
+    contents: dict[str, bytes | Path],
+    target: Path,
+    *,
+    check: Callable[[Path], Verification],
+    replace: bool,
+) -> Bundled:
+    """The archive of these files with its manifest, checked and in its place.
+
+    Parameters
+    ----------
+    about
+        Fields of the manifest: `study`, `registration`, `ledger` and `left_out`.
+    """
+    name = about["study"]
     # Every file is hashed before it is packed; the check below reads the pack.
-    members = {name: measure(contents[name]) for name in sorted(contents)}
+    members = {path: measure(contents[path]) for path in sorted(contents)}
     size = sum(member.size_bytes for member in members.values())
     # 16 MiB are left for the manifest and the headers of the archive.
     if size > LARGEST_BYTES - (1 << 24) or len(members) >= MOST_MEMBERS:
         raise StudyFileError(
             f"{len(members):,} files with {size:,} bytes are more than a bundle holds",
             required=f"fewer than {MOST_MEMBERS:,} files and {LARGEST_BYTES - (1 << 24):,} bytes",
-            fix="leave out --weights" if weights else "give the records to others as they lie in data/runs/",
+            fix="leave out --weights"
+            if any(path.endswith(WEIGHTS) for path in members)
+            else "give the records to others as they lie in data/runs/",
         )
     contents[MANIFEST] = bundle_manifest_bytes(
-        study=study,
-        registration=registration.sha256,
-        ledger=ledger,
+        **about,
         members=members,
-        left_out=left_out,
         made_with=this_tool(),
     )
     # Next to its place, so that the move is a rename: a reader never finds half a bundle.
@@ -367,10 +448,10 @@ def write_bundle(
         if not verification.intact:
             # A file that changed while it was read is found here too: it is not the one that was measured.
             raise EvidenceError(
-                f"a bundle of '{study}' would fail its checks: "
+                f"a bundle of '{name}' would fail its checks: "
                 + next(f for item in verification.items for f in item.faults),
                 required="a study of which nothing frozen has changed, and which this version judges as it was judged",
-                fix=f"ablate verify {study}; if that passes, ablate decide {study}",
+                fix=f"ablate verify {name}; if that passes, ablate decide {name}",
             )
         # The same contents give the same bytes, so equal hashes mean that there is nothing to write.
         written = not (target.is_file() and sha256_file(target) == sha256_file(temporary))

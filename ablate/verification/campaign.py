@@ -1,61 +1,86 @@
-"""Verification of campaigns: every ended proposal decided again, from its sealed runs and the ledger."""
+"""Verification of campaigns: the study of every proposal derived again, and every end decided again.
+
+The first shows nothing and is done for an open proposal too; runs are read of those alone that have ended.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from ablate.judge.campaign.evidence import decided_again
+from ablate.judge.campaign.proposal_study import proposal_document
+from ablate.judge.decide import decide
 from ablate.judge.interim import restrict
+from ablate.judge.verdict import OWN
 from ablate.records.gather import gather
-from prereg.campaign.record import CampaignRecord, campaign_faults, campaign_record, campaigns_of
+from prereg.campaign.record import (
+    BegunProposal,
+    CampaignRecord,
+    campaign_faults,
+    campaign_record,
+    campaigns_of,
+    content_of,
+    start_sha256,
+)
+from prereg.campaign.spec import PROPOSAL
 from prereg.errors import StudyError
+from prereg.registry.history import differing_fields
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
-from prereg.registry.registration import load_registration
-from prereg.text import counted
+from prereg.registry.registration import Registration, load_registration
+from prereg.study.spec import study_from_document
+from prereg.text import counted, listed
 from prereg.verification import Item, check_campaigns, item, not_checked
 
+STUDIES = "studies of proposals"
 DECIDED_AGAIN = "proposals decided again"
 
 
 def campaign_items(root: Root, entries: Sequence[Entry], named: str | None) -> Iterator[Item]:
-    """The record of every campaign, or of the one that is named, and its decisions judged again."""
-    yield from check_campaigns(entries, named)
+    """The record of every campaign, or of the one that is named, its studies, and its decisions judged again."""
+    yield from check_campaigns(root, entries, named)
     for name in campaigns_of(entries):
         if named in (None, name) and not campaign_faults(entries, name):
             record = campaign_record(entries, name)
             assert record is not None, name
-            yield from _decided_again(root, record)
+            yield from _items_of(root, record)
 
 
-def _decided_again(root: Root, record: CampaignRecord) -> Iterator[Item]:
-    name, faults, absent, n_judged = record.campaign.campaign, list[str](), 0, 0
+def _items_of(root: Root, record: CampaignRecord) -> Iterator[Item]:
+    """Of one campaign whose entries fit together."""
+    name = record.campaign.campaign
+    wrong, faults, absent, n_judged = list[str](), list[str](), 0, 0
     for proposal in record.proposals:
-        # Runs of an open one stay unseen, and one that was given up was decided on none.
-        if proposal.end is None or proposal.end.given_up is not None:
-            continue
+        end = proposal.end
+        decided = end is not None and end.given_up is None
         try:
             registration = load_registration(root, proposal.entry.run_as)
         except StudyError:
             registration = None
-        if registration is None or registration.study.seeds != proposal.entry.seeds:
-            faults.append(f"'{proposal.entry.run_as}' is not the study of proposal {proposal.entry.number}")
+        # What a crash kept from being registered has no runs, and what was given up before that has none either.
+        if registration is None and not decided:
             continue
-        arms = {arm: (each.commit, dict(each.overrides)) for arm, each in registration.study.arms.items()}
-        for arm, setup in (("best", proposal.best), ("proposal", proposal.setup)):
-            commit, overrides = arms[arm]
-            if (commit, {key: value for key, value in overrides.items() if key != "commit"}) != (
-                setup.commit,
-                setup.settings,
-            ):
-                faults.append(f"'{proposal.entry.run_as}' has another {arm} than proposal {proposal.entry.number}")
-        seen = restrict(gather(root, registration), proposal.entry.seeds[: proposal.end.seeds])
+        different = _differences(record, proposal, registration)
+        wrong += different
+        if registration is None or end is None or not decided or different:
+            continue
+        evidence = gather(root, registration)
+        seen = restrict(evidence, proposal.entry.seeds[: end.seeds])
         if seen.withheld or seen.missing:
             absent += 1
             continue
-        faults += decided_again(record, proposal, registration, seen)
         n_judged += 1
-    if n_judged or faults:
+        # What the user's own checks found is in no entry, and code of strangers is not executed.
+        judged = decide(registration, evidence)
+        faults += [
+            f"proposal {end.number}: {check.name}: {check.found}"
+            for check in judged.checks
+            if not check.passed and check.severity == "inadmissible" and not check.name.startswith(OWN)
+        ]
+        faults += decided_again(record, proposal, registration, seen)
+    if record.proposals:
+        yield item(name, STUDIES, *wrong, note=counted(len(record.proposals), "proposal"))
+    if n_judged:
         yield item(name, DECIDED_AGAIN, *faults, note=counted(n_judged, "proposal"))
     if absent:
         yield not_checked(
@@ -64,3 +89,27 @@ def _decided_again(root: Root, record: CampaignRecord) -> Iterator[Item]:
             f"runs of {counted(absent, 'proposal')} are not here",
             "restore data/runs from a backup",
         )
+
+
+def _differences(record: CampaignRecord, proposal: BegunProposal, registration: Registration | None) -> list[str]:
+    """In what the study of a proposal is not the one that follows from the campaign and its entries."""
+    entry = proposal.entry
+    label = f"'{entry.run_as}', the study of proposal {entry.number},"
+    if registration is None:
+        return [f"{label} is not registered"]
+    faults = []
+    derived = study_from_document(proposal_document(record, proposal))
+    if fields := differing_fields(derived, registration.study):
+        faults.append(f"{label} is not the one that follows from the campaign: {listed(each.field for each in fields)}")
+    commit = registration.commit_of(PROPOSAL) if PROPOSAL in registration.study.arms else None
+    started = record.entry.start_sha256
+    # Of the built-in trainer a proposal may read another corpus than the start.
+    if registration.study.trainer == "command":
+        own = start_sha256(registration, registration.own_checks, from_commit=record.entry.start_commit is not None)
+        if own != started:
+            faults.append(f"{label} has other code or data than the campaign started with")
+    if not faults:
+        config = registration.study.arms[PROPOSAL].config
+        if content_of(started if commit is None else commit.sha256, config) != entry.content_sha256:
+            faults.append(f"{label} trains other code or another configuration than the ledger has")
+    return faults

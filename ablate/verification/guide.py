@@ -8,6 +8,7 @@ Plain text in short lines: it is the first file that a reader opens, in whatever
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from textwrap import wrap
 
 from ablate.judge.verdict import Decision, with_deviations
 from ablate.verification.manifest import BundleManifest, LeftOut
+from prereg.campaign.record import CampaignRecord
 from prereg.escape import visible
 from prereg.registry.registration import Registration
 from prereg.text import counted
@@ -57,7 +59,54 @@ def guide(
     named = sorted({README, "MANIFEST.json", *files, *figures})
     decision = None if verdict is None else Decision.model_validate_json(verdict)
     text = _readme(named, decision, registration=registration, head=head, left_out=left_out, version=version)
-    return {README: text.encode(), **figures}
+    return {README: text, **figures}
+
+
+def campaign_guide(
+    files: Iterable[str], record: CampaignRecord, *, head: str, left_out: Sequence[LeftOut], version: str
+) -> dict[str, bytes]:
+    """`README.txt` of the bundle of a campaign that holds `files`."""
+    campaign = record.campaign
+    parts = [
+        f"Evidence of the campaign '{campaign.campaign}'",
+        f"{campaign.title}\nThis folder holds a campaign: changes that were tried one after the other against the best "
+        f"so far, with one error rate over all of them ({campaign.error_words}). Each was on record before its first "
+        "run, on seeds that follow by rule.",
+        _heading("Proposals"),
+        _ends_of(record),
+        f"Registered {record.entry.at}, sha256 {record.entry.registration}.",
+        *_checking(head, version),
+        _heading("What each file is"),
+        *_listing(sorted({README, "MANIFEST.json", *files}), campaign.campaign),
+        *_gaps(left_out),
+    ]
+    return {README: _text(parts)}
+
+
+def _ends_of(record: CampaignRecord) -> str:
+    """A line for each proposal."""
+    lines = []
+    for proposal in record.proposals:
+        change = proposal.entry.change
+        values = [f"{path} = {json.dumps(value)}" for path, value in change.settings.items()]
+        words = ", ".join([*([] if change.commit is None else [f"commit {change.commit}"]), *values])
+        end = "open" if proposal.end is None else proposal.end.outcome.replace("_", " ")
+        lines.append(f"{proposal.entry.number}, {end}: {words}")
+    return f"{counted(len(lines), 'proposal')}.{_lines_of(lines)}"
+
+
+def campaign_guide_differs(folder: Path, manifest: BundleManifest, record: CampaignRecord) -> str:
+    """What `guide_differs` says, of the bundle of a campaign."""
+    if README not in manifest.members:
+        return ""
+    expected = campaign_guide(
+        manifest.members.keys() - {README},
+        record,
+        head=manifest.ledger.head,
+        left_out=manifest.left_out,
+        version=manifest.made_with.version,
+    )
+    return README if (folder / README).read_bytes() != expected[README] else ""
 
 
 def guide_differs(folder: Path, manifest: BundleManifest, registration: Registration) -> str:
@@ -107,7 +156,7 @@ def _readme(
     head: str,
     left_out: Sequence[LeftOut],
     version: str,
-) -> str:
+) -> bytes:
     study = registration.study
     page = f"reports/{study.study}/report.html"
     # 1. What was asked, and the verdict.
@@ -124,6 +173,18 @@ def _readme(
         # 2. How to read it, how to check it.
         parts += [_heading("Read it"), f"Open {page} in a browser. It needs no other file and no network."]
     parts += [
+        *_checking(head, version),
+        _heading("What each file is"),
+        *_listing(files, study.study),
+        # The gaps, next to what is there: a reader must not look for them in vain.
+        *_gaps(left_out),
+    ]
+    return _text(parts)
+
+
+def _checking(head: str, version: str) -> list[str]:
+    """How a reader checks a bundle."""
+    return [
         _heading("Check it"),
         f"With ablate {version} or later (the Python package ablate-prereg), one command checks this folder, or the "
         "zip file it came in, also when it was zipped again:",
@@ -133,13 +194,17 @@ def _readme(
         "report again. Without ablate: the sha256 of each file is in MANIFEST.json.",
         "No check can show that all of this was not made up as a whole. Compare the contents sha256 that `ablate "
         f"verify` prints, or the head of the ledger, with one that somebody else has held. The head is {head}.",
-        _heading("What each file is"),
-        *_listing(files, study.study),
     ]
-    # 3. The gaps, next to what is there: a reader must not look for them in vain.
-    if left_out:
-        parts += [_heading("What is not here"), *(f"- {gap.what}: {gap.why}." for gap in left_out)]
-    return "\n".join(line for part in parts for line in _lines(part)) + "\n"
+
+
+def _gaps(left_out: Sequence[LeftOut]) -> list[str]:
+    if not left_out:
+        return []
+    return [_heading("What is not here"), *(f"- {gap.what}: {gap.why}." for gap in left_out)]
+
+
+def _text(parts: Sequence[str]) -> bytes:
+    return ("\n".join(line for part in parts for line in _lines(part)) + "\n").encode()
 
 
 def _heading(text: str) -> str:

@@ -28,6 +28,12 @@ class StudySummary(FrozenModel):
     """When the last decision was taken."""
     n_runs: int = 0
     """Sealed runs."""
+    campaign: str | None = None
+    """The campaign whose proposal it carries out, which decides it; none of a study of its own."""
+    proposal: int | None = None
+    """Which proposal."""
+    end: str | None = None
+    """How that proposal ended by the ledger; none while it is open."""
     decision: Decision | None = None
     """The verdict and every finding, as judged here; none where nothing was decided, or where what was decided is not
     what the records give."""

@@ -21,21 +21,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ablate.records.gather import history_faults
 from ablate.records.store import RunFolder
 from ablate.verification.archive import Unpacked, is_bundle, is_safe, unpacked
 from ablate.verification.campaign import campaign_items
 from ablate.verification.evidence import CommittedEvidence, committed_evidence, oversized
-from ablate.verification.guide import README, guide_differs
+from ablate.verification.guide import README, campaign_guide_differs, guide_differs
 from ablate.verification.manifest import UnsoundError, is_this, this_tool, version_note
 from ablate.verification.pins import pin_items
 from ablate.verification.result import BundleFacts, StudySummary, Verification
+from prereg.campaign.record import campaign_faults, campaign_record, end_of, proposal_run_as
 from prereg.errors import StudyError
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import DecidedEntry, Entry, PromiseEntry, ReportedEntry, RunEntry, SealEntry
+from prereg.registry.ledger_entry import (
+    DecidedEntry,
+    Entry,
+    OpenedEntry,
+    PromiseEntry,
+    ReportedEntry,
+    RunEntry,
+    SealEntry,
+)
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import Root
 from prereg.registry.plan import places_of, sealed_places
@@ -72,7 +81,7 @@ class Source:
     studies: tuple[str, ...]
     bundle: Unpacked | None = None
     named: str | None = None
-    """The study or campaign of a repository that is verified; none where all are."""
+    """The study or campaign that is verified; none where all of a repository are."""
 
 
 def verify_target(
@@ -115,7 +124,9 @@ def opened(target: Path | None, folder: str | Path | None = None) -> Iterator[So
             # Root looks for it in studies/, by its name alone.
             if root.relative(root.ledger) != ledger:
                 raise UnsoundError(f"the ledger is at {ledger!a}")
-            yield Source(root, (bundle.manifest.study,), bundle)
+            # Of a campaign its proposals too: what a bundle is of says its ledger.
+            name = bundle.manifest.study
+            yield Source(root, studies_to_check(root, _entries(root), name), bundle, named=name)
         return
     root, named = target_study(target, folder)
     yield Source(root, studies_to_check(root, _entries(root), named), named=named)
@@ -128,13 +139,20 @@ def _verified(source: Source, trust: Trust, reports_of: ReportsOf | None) -> Ver
     sound = not any(checked.faults for checked in chain if checked.what == "chain")
     entries = Ledger(root.ledger).entries() if sound else ()
     items, summaries, seals = chain, list[StudySummary](), list[SealCheck]()
-    if bundle is None and sound:
-        items += campaign_items(root, entries, source.named)
     # Of a stranger's files nothing is read that a damaged ledger, or a table of any size, leads to.
     # 2. Tables of a stranger, before one is read.
     large = oversized(root.path / "data" / "runs") if bundle is not None and sound else ""
     if large:
         items.append(item(bundle.manifest.study if bundle else "", "sealed records", large))
+    elif sound:
+        try:
+            items += campaign_items(root, entries, source.named)
+            items += _campaign_guide(source, entries)
+        except (StudyError, ValueError, TypeError, KeyError) as error:
+            if bundle is None:
+                raise
+            fault = error.found if isinstance(error, StudyError) else str(error)
+            items.append(item(bundle.manifest.study, "campaign", f"cannot be read: {fault}"))
     # 3. Study by study. Of a bundle only once ledger and tables are harmless.
     for name in source.studies if bundle is None or (sound and not large) else ():
         try:
@@ -160,6 +178,26 @@ def _verified(source: Source, trust: Trust, reports_of: ReportsOf | None) -> Ver
         studies=tuple(summaries),
         bundle=None if bundle is None else _facts(bundle),
     )
+
+
+def _campaign_guide(source: Source, entries: tuple[Entry, ...]) -> Iterator[Item]:
+    """README of the bundle of a campaign, against what its ledger says."""
+    bundle = source.bundle
+    if bundle is None or README not in bundle.manifest.members or campaign_faults(entries, bundle.manifest.study):
+        return
+    record = campaign_record(entries, bundle.manifest.study)
+    if record is not None:
+        yield from _guide_items(bundle, campaign_guide_differs(bundle.folder, bundle.manifest, record))
+
+
+def _guide_items(bundle: Unpacked, changed: str) -> Iterator[Item]:
+    """Whether what a reader without ablate reads in a bundle is what its other files say."""
+    if changed and not is_this(bundle.manifest.made_with):
+        why = f"{changed} as another version writes it; {version_note(bundle.manifest.made_with)}"
+        yield not_checked("bundle", GUIDE, why, "check it with that version")
+    else:
+        fault = (f"{changed}: not what the other files say, and the same version wrote them",) if changed else ()
+        yield item("bundle", GUIDE, *fault, note="as the other files say")
 
 
 def _facts(bundle: Unpacked) -> BundleFacts:
@@ -199,7 +237,9 @@ def _outside(entries: tuple[Entry, ...]) -> list[str]:
     faults = []
     for entry in entries:
         # Fields of an entry that are used as parts of a path.
-        places = [place for key in ("file", "ledger", "variant") if (place := entry.stated.get(key)) is not None]
+        places = [
+            place for key in ("file", "ledger", "variant", "run_as") if (place := entry.stated.get(key)) is not None
+        ]
         if not all(isinstance(place, str) and is_safe(place) for place in places) or not (
             # An entry `continued` names the ledger of another format, and has no registration.
             entry.event == "continued" or _HASH.fullmatch(entry.registration)
@@ -215,7 +255,8 @@ def _other_manifest(bundle: Unpacked, ledger: Ledger) -> list[str]:
     faults = []
     if (ledger.head(), len(entries) + n_withheld, n_withheld) != stated:
         faults.append("head or number of entries are not those of the manifest")
-    promised = [entry for entry in entries if entry.study == manifest.study and isinstance(entry, PromiseEntry)]
+    promises = PromiseEntry | OpenedEntry
+    promised = [entry for entry in entries if entry.study == manifest.study and isinstance(entry, promises)]
     if not promised or promised[-1].registration != manifest.registration:
         faults.append("its newest registration of the study is not the one in the manifest")
     return faults
@@ -283,13 +324,9 @@ class _StudyCheck:
         bundle = self.source.bundle
         if bundle is None or self.registration is None or README not in bundle.manifest.members:
             return
-        changed = guide_differs(bundle.folder, bundle.manifest, self.registration)
-        if changed and not is_this(bundle.manifest.made_with):
-            why = f"{changed} as another version writes it; {version_note(bundle.manifest.made_with)}"
-            yield not_checked("bundle", GUIDE, why, "check it with that version")
-        else:
-            fault = (f"{changed}: not what the other files say, and the same version wrote them",) if changed else ()
-            yield item("bundle", GUIDE, *fault, note="as the other files say")
+        # That of a campaign is checked as a whole.
+        if self.name == bundle.manifest.study:
+            yield from _guide_items(bundle, guide_differs(bundle.folder, bundle.manifest, self.registration))
 
     def _judged_again(self, reports_of: ReportsOf | None, *, changed: bool) -> list[Item]:
         """The last decision, judged again from the records."""
@@ -326,7 +363,16 @@ class _StudyCheck:
             n_runs=len(sealed),
             decision=self.judged,
             registration=self.registration,
+            **self._of_campaign(),
         )
+
+    def _of_campaign(self) -> dict[str, Any]:
+        """Of a study that carries out a proposal, which, and how that ended."""
+        proposal = proposal_run_as(self.all_entries, self.name)
+        if proposal is None:
+            return {}
+        end = end_of(self.all_entries, proposal)
+        return {"campaign": proposal.study, "proposal": proposal.number, "end": end}
 
 
 _ABSENT = "copy data/runs from where they were made, or verify a bundle of the study"

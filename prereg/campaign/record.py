@@ -12,7 +12,7 @@ nobody knows them before the proposal is on record, and another change, or anoth
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,16 +24,22 @@ from prereg.campaign.spec import Campaign
 from prereg.commits.gate import seeds_following
 from prereg.errors import EvidenceError, StudyError
 from prereg.frozen import FrozenModel
+from prereg.metrics.user_code import CheckPin
 from prereg.registry.canon import sha256_of
+from prereg.registry.history import as_json, code_of
 from prereg.registry.ledger_entry import (
     AmendedEntry,
     Change,
+    EarlierCampaign,
     Entry,
     OpenedEntry,
     ProposedEntry,
     RunStartedEntry,
     StagedEntry,
 )
+from prereg.registry.registration import Pins
+from prereg.study.arms import Config
+from prereg.study.training import Training
 
 CAMPAIGN_EVENTS = ("opened", "proposed", "staged")
 """The events of entries whose study is a campaign."""
@@ -152,14 +158,81 @@ def seeds_of_proposal(
     return tuple(seeds_following(f"{registration} {number} {head} {content}", n_seeds, used))
 
 
+def start_sha256(pins: Pins, own_checks: Mapping[str, CheckPin], *, from_commit: bool) -> str:
+    """One hash over all that the runs of a start are made with, but for its configuration and its commit.
+
+    Parameters
+    ----------
+    from_commit
+        Whether its code is that of a commit, which the study of each proposal pins.
+    """
+    return sha256_of(
+        {
+            "scripts": [as_json(pin) for pin in (() if from_commit else pins.scripts or ())],
+            "data_files": [as_json(pin) for pin in pins.data_files],
+            "corpus": as_json(pins.corpus),
+            "data": as_json(pins.data),
+            "tasks": as_json(pins.tasks),
+            "own_checks": code_of(dict(own_checks)),
+        }
+    )
+
+
+def content_of(code_sha256: str, config: Config) -> str:
+    """The hash of what a proposal trains, whatever its name: code and configuration.
+
+    Parameters
+    ----------
+    code_sha256
+        Of a commit, the hash over its files; else the `start_sha256` of the campaign.
+    """
+    plain = config.model_dump(mode="json") if isinstance(config, Training) else config
+    return sha256_of({"code": code_sha256, "config": plain})
+
+
 def campaigns_of(entries: Iterable[Entry]) -> tuple[str, ...]:
     """Every campaign that a ledger speaks of, in its order."""
     return tuple(dict.fromkeys(entry.study for entry in entries if entry.event in CAMPAIGN_EVENTS))
 
 
+def earlier_campaigns(entries: Sequence[Entry], opened: OpenedEntry) -> tuple[EarlierCampaign, ...]:
+    """The campaigns of a ledger on the metric of one that is registered after these entries: a campaign that begins
+    anew after bad luck has an error rate of its own, and the two together have a larger one."""
+    earlier = []
+    for name in campaigns_of(entries):
+        mine = [entry for entry in entries if entry.study == name]
+        first = next((entry for entry in mine if isinstance(entry, OpenedEntry)), None)
+        if first is None or name == opened.study or first.campaign.get("metric") != opened.campaign.get("metric"):
+            continue
+        earlier.append(
+            EarlierCampaign(
+                campaign=name,
+                proposals=sum(isinstance(entry, ProposedEntry) for entry in mine),
+                kept=sum(isinstance(entry, StagedEntry) and entry.outcome == "keep" for entry in mine),
+                same_start=_start_of(first) == _start_of(opened),
+            )
+        )
+    return tuple(earlier)
+
+
+def _start_of(opened: OpenedEntry) -> tuple[Any, ...]:
+    """What the runs of a campaign's start are made with: the name of a commit is no part of it, its hash is."""
+    start: dict[str, Any] = dict(opened.campaign["start"] or {})  # type: ignore[arg-type]  # a mapping, by its model
+    if isinstance(start.get("base"), dict):
+        start["base"] = {key: value for key, value in start["base"].items() if key != "commit"}
+    return start, opened.start_sha256, opened.start_commit
+
+
 def proposal_run_as(entries: Iterable[Entry], study: str) -> ProposedEntry | None:
     """The proposal that a study carries out; none of a study that is no campaign's."""
     return next((entry for entry in entries if isinstance(entry, ProposedEntry) and entry.run_as == study), None)
+
+
+def end_of(entries: Iterable[Entry], proposal: ProposedEntry) -> str | None:
+    """How a proposal ended, in words; none while it is open."""
+    about = proposal.study, proposal.number
+    stages = [entry for entry in entries if isinstance(entry, StagedEntry) and (entry.study, entry.number) == about]
+    return stages[-1].outcome.replace("_", " ") if stages and stages[-1].outcome != "next_stage" else None
 
 
 def campaign_record(entries: Sequence[Entry], name: str) -> CampaignRecord | None:
@@ -246,25 +319,26 @@ def _faults(entries: Sequence[Entry], name: str) -> Iterator[str]:
 def _fault_of_proposal(campaign: Campaign, before: CampaignRecord, entry: ProposedEntry) -> str:
     """What is wrong with a proposal, in a sentence; empty where nothing is."""
     label = f"proposal {entry.number} of '{entry.study}'"
-    if before.open is not None:
-        return f"{label} began before proposal {before.open.entry.number} ended"
-    if entry.number != len(before.proposals) + 1:
-        return f"{label} in place of proposal {len(before.proposals) + 1}"
-    if entry.number > campaign.budget.proposals:
-        return f"{label} is beyond its budget of {campaign.budget.proposals}"
-    if entry.best_sha256 != before.best.sha256:
-        return f"{label} is not compared with the best before it"
-    most = campaign.stages.seeds[-1]
-    if entry.seeds != seeds_of_proposal(
+    repeats = [each.entry.number for each in before.proposals if each.entry.content_sha256 == entry.content_sha256]
+    seeds = seeds_of_proposal(
         entry.registration,
         entry.number,
         head=entry.previous,
         content=entry.content_sha256,
-        n_seeds=most,
+        n_seeds=campaign.stages.seeds[-1],
         used=before.used_seeds,
-    ):
-        return f"the seeds of {label} do not follow from the entry before it and from what it proposes"
-    return ""
+    )
+    faults = {
+        f"{label} began before the one before it ended": before.open is not None,
+        f"{label} in place of proposal {len(before.proposals) + 1}": entry.number != len(before.proposals) + 1,
+        f"{label} is beyond its budget of {campaign.budget.proposals}": entry.number > campaign.budget.proposals,
+        f"{label} is not compared with the best before it": entry.best_sha256 != before.best.sha256,
+        f"{label} has the code and configuration of proposal {max(repeats, default=0)}, and no reason to repeat it": (
+            bool(repeats) and entry.again is None
+        ),
+        f"the seeds of {label} do not follow from the entry before it and from what it proposes": entry.seeds != seeds,
+    }
+    return next((text for text, holds in faults.items() if holds), "")
 
 
 def _fault_of_stage(campaign: Campaign, before: CampaignRecord, entry: StagedEntry) -> str:

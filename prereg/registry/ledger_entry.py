@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 
 from prereg.frozen import FrozenModel
+from prereg.text import counted
 
 Event = Literal[
     "registered", "amended", "started", "breached", "sealed", "failed", "finished", "looked", "decided", "peeked",
@@ -502,6 +503,29 @@ class AttestedEntry(Entry):
     """Of a commit: the state of the repository around the lock."""
 
 
+class EarlierCampaign(FrozenModel):
+    """A campaign that the ledger held when another one on the same metric was registered."""
+
+    campaign: str
+    """Its name."""
+    proposals: int
+    """How many it had begun."""
+    kept: int
+    """How many of them it had kept."""
+    same_start: bool
+    """Whether code, data and configuration of its start are the same."""
+
+    @property
+    def words(self) -> str:
+        """It and its proposals.
+
+        >>> EarlierCampaign(campaign="night", proposals=3, kept=0, same_start=True).words
+        "'night' (3 proposals, 0 kept; the same start)"
+        """
+        start = "the same start" if self.same_start else "another start"
+        return f"'{self.campaign}' ({counted(self.proposals, 'proposal')}, {self.kept} kept; {start})"
+
+
 class OpenedEntry(Entry):
     """A campaign was registered; its entries name it as their study."""
 
@@ -516,6 +540,8 @@ class OpenedEntry(Entry):
     """sha256 over code, data, corpora and tasks that every run of it is made with, but for those of commits."""
     start_commit: str | None = None
     """The commit that it starts from, by its full hash."""
+    earlier: Annotated[tuple[EarlierCampaign, ...], Listed] = ()
+    """Earlier campaigns on the same metric: the error that this one bounds leaves theirs out."""
 
 
 class Change(FrozenModel):

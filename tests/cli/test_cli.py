@@ -204,7 +204,7 @@ def test_a_second_run_at_the_same_time_is_a_mistake_with_the_first_ones_pid(
 def test_the_whole_chain_from_file_to_report(
     house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    study = house.write()
+    study = house.write(**SHORT)
     assert ablate(monkeypatch, "check", study) == 0
     assert not (house.path / "studies" / "tiny.lock.json").exists()
     assert ablate(monkeypatch, "decide", study) == 2
@@ -213,14 +213,14 @@ def test_the_whole_chain_from_file_to_report(
     said = capsys.readouterr().out
     assert "registered tiny before any run; registration" in said
     assert "the power of gain is unknown: nothing is assumed of the noise" in said
-    assert "6 of 6 runs sealed" in said
+    assert "4 of 4 runs sealed" in said
     assert ablate(monkeypatch, "status", study) == 0
     code = ablate(monkeypatch, "decide", study)
     assert code in (0, 3)
     folder = house.path / "reports" / "tiny"
     verdict = json.loads((folder / "verdict.json").read_text())
     assert code == {"decided": 0, "inconclusive": 3}[verdict["status"]]
-    assert verdict["findings"][0]["n"] == 3
+    assert verdict["findings"][0]["n"] == 2
     assert (folder / "report.md").stat().st_size > 1000
     assert ablate(monkeypatch, "verify", study) == 0
     monkeypatch.chdir(house.path)

@@ -23,6 +23,7 @@ def test_an_example_raises_its_class_and_says_what_is_required_or_to_try(example
     assert "  required: " in found.said
 
 
+@pytest.mark.slow
 def test_the_page_is_what_the_examples_give() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "python tests/error_examples.py docs/errors.md"
 

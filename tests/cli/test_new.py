@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from prereg.study.load import load_study
 TEMPLATES = tuple(api.templates())
 OF_COMMITS = "commits"
 """The template whose arms are commits, so that it needs a repository with two of them: tests/cli/test_gate.py."""
+CAMPAIGN = "campaign"
+"""The template of a campaign."""
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 VERDICTS = {
     "command": "use momentum",
@@ -40,7 +43,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("template", [name for name in TEMPLATES if name != OF_COMMITS])
+@pytest.mark.parametrize("template", [name for name in TEMPLATES if name not in (OF_COMMITS, CAMPAIGN)])
 def test_a_template_is_a_study_that_passes_check(template: str, empty: Path) -> None:
     made = api.new("mine", template)
     assert made.study == empty / "studies" / "mine.yaml" and all(path.is_file() for path in made.files)
@@ -52,11 +55,36 @@ def test_a_template_is_a_study_that_passes_check(template: str, empty: Path) -> 
 
 
 def test_every_template_is_trained_by_a_test_and_named_where_a_reader_looks_for_one() -> None:
-    assert set(TEMPLATES) == set(VERDICTS) | {"import", OF_COMMITS}, "import has no runs to train"
+    assert set(TEMPLATES) == set(VERDICTS) | {"import", OF_COMMITS, CAMPAIGN}, "import has no runs to train"
     shown = CliRunner().invoke(app, ["new", "--help"]).output
     page = (STUDIES.parent / "docs" / "designs.md").read_text(encoding="utf-8")
     for template in TEMPLATES:
         assert re.search(rf"\b{template}\b", shown) and f"`{template}`" in page, template
+
+
+def test_the_template_of_a_campaign_passes_check_and_keeps_files_that_are_there(empty: Path) -> None:
+    made = api.new("night", CAMPAIGN)
+    names = {path.relative_to(empty).as_posix() for path in made.files}
+    assert names == {
+        "campaigns/night.yaml", "campaigns/night/train.py", "AGENTS.md", "data/.gitignore", "studies/study.schema.json"
+    }  # fmt: skip
+    assert made.study == empty / "campaigns" / "night.yaml"
+    assert not [path for path in made.files[:2] if "NAME" in path.read_text(encoding="utf-8")]
+    assert "campaigns/night.yaml" in (empty / "AGENTS.md").read_text(encoding="utf-8")
+    checked = CliRunner().invoke(app, ["check", "campaigns/night.yaml"])
+    assert checked.exit_code == 0, checked.output
+    (empty / "AGENTS.md").write_text("mine", encoding="utf-8")
+    assert empty / "AGENTS.md" not in api.new("evening", CAMPAIGN).files
+    assert (empty / "AGENTS.md").read_text(encoding="utf-8") == "mine"
+    with pytest.raises(StudyError, match="exists already"):
+        api.new("night", CAMPAIGN)
+
+
+@pytest.mark.slow
+def test_the_first_proposal_of_the_template_of_a_campaign_is_kept(empty: Path) -> None:
+    propose = shlex.split(api.new("night", CAMPAIGN).next[-1])
+    done = CliRunner().invoke(app, [*propose[1:], "--jobs", "1"])
+    assert done.exit_code == 0 and "night, proposal 1: keep" in done.output, done.output
 
 
 def test_the_default_template_is_the_quickstart(empty: Path) -> None:

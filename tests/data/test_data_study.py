@@ -34,6 +34,8 @@ from prereg.registry.registration import load_registration
 from prereg.study.spec import study_from_document
 from prereg.verification import Item, verify_registration
 
+pytestmark = pytest.mark.usefixtures("no_reports")
+
 STEPS = 12
 PAIRS = {"corpus": "tiny", "tokenizer": {"bpe": 265}}
 

@@ -23,6 +23,8 @@ from ablate.runner.options import RunOptions
 from ablate.workspace import Workspace
 from prereg.registry.plan import RunSpec, plan
 
+pytestmark = pytest.mark.usefixtures("no_reports")
+
 OPERATIONS = 10
 """That make one checkpoint durable: rows, hashes, the file, two renames, the facts, and folders."""
 

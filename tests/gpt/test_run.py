@@ -25,6 +25,8 @@ from prereg.errors import EvidenceError, RunError
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import RunStartedEntry
 
+pytestmark = pytest.mark.usefixtures("no_reports")
+
 QUIET = PlainWatcher(StringIO())
 
 

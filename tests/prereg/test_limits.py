@@ -166,6 +166,7 @@ def test_the_verdict_stands_and_the_breaches_are_listed_beside_it(costly: House)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_reports")
 def test_limits_that_are_kept_are_a_check_that_holds(house: House) -> None:
     budget = {"steps": 4, "batch": 8, "max_memory_gib": 64, "max_wall_s": 3600}
     path = house.write(based(budget, seeds=[1, 2], measure={"every": 4}))

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 import ablate
 from ablate.cli import app
 
+pytestmark = pytest.mark.usefixtures("no_reports")
+
 
 @pytest.mark.slow
 def test_two_loops_on_one_folder_make_the_plan(own_house: OwnHouse) -> None:

@@ -82,6 +82,7 @@ def test_a_registration_pins_each_commit_and_every_file_of_it(house: CommitHouse
     )
 
 
+@pytest.mark.usefixtures("no_reports")
 def test_each_run_starts_from_the_files_of_its_arm(house: CommitHouse) -> None:
     house.write()
     run(house)
@@ -334,6 +335,7 @@ def test_a_root_below_the_top_of_its_repository(tmp_path: Path, no_own_corpora: 
     assert values(house)["after", 1] == pytest.approx(1.4 - 0.1 + (7919 % 13) / 1000 / 2)
 
 
+@pytest.mark.usefixtures("no_reports")
 def test_commits_are_levels_of_factors_and_are_tuned(house: CommitHouse) -> None:
     factors = {
         "code": {"old": {"commit": "v1"}, "new": {"commit": "HEAD"}},
@@ -473,6 +475,7 @@ def test_a_trainer_that_changes_its_commit_fails(house: CommitHouse) -> None:
     assert record["status"] == "failed" and "train.py is not the file of its commit" in record["error"]
 
 
+@pytest.mark.usefixtures("no_reports")
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_each_launcher_starts_a_run_from_its_commit(launcher: Launcher) -> None:
@@ -489,6 +492,7 @@ def test_each_launcher_starts_a_run_from_its_commit(launcher: Launcher) -> None:
     assert api.decide(house.study, workspace=QUIETLY).verdict == "take it"
 
 
+@pytest.mark.usefixtures("no_reports")
 def test_looks_of_a_sequential_study_start_from_commits(house: CommitHouse) -> None:
     house.write(seeds=[1, 2, 3, 4, 5, 6], stopping={"looks": [3, 6], "spending": "obrien_fleming"})
     run(house)
@@ -523,6 +527,7 @@ def test_a_value_that_no_commit_takes_is_named(house: CommitHouse) -> None:
     registered(house, variants=document["variants"])
 
 
+@pytest.mark.usefixtures("no_reports")
 @pytest.mark.parametrize("exchanged", [False, True])
 def test_rows_of_another_program_state_the_commit_of_each_arm(
     exchanged: bool, house: CommitHouse, tmp_path: Path

@@ -15,6 +15,8 @@ from prereg.errors import RunError
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import RunStartedEntry
 
+pytestmark = pytest.mark.usefixtures("no_reports")
+
 DIES = """
 import os, sys
 if sys.argv[:1] == ["-m"] and "ablate.runner.pool" in sys.orig_argv:

@@ -19,6 +19,8 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.register import evidence_by_now
 
+pytestmark = pytest.mark.usefixtures("no_reports")
+
 RUNS_FAIL = [name for name in SLIPS if "does nothing" not in name]
 
 

@@ -12,7 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from conftest import RAY_TIMEOUT_S
 from launchers import (
+    BY_NAME,
     N_RUNS,
     RESUMABLE,
     CommandsLauncher,
@@ -36,6 +38,8 @@ from typer.testing import CliRunner
 import ablate
 from ablate.cli import app
 from prereg.registry.ledger import Ledger
+
+pytestmark = pytest.mark.usefixtures("no_reports")
 
 Alone = tuple[dict[str, str], dict[str, object]]
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
@@ -92,16 +96,34 @@ def suspend(study: Launcher) -> None:
 
 
 FAULTS = [kill_trainer, kill_maker, kill_scheduler, kill_both, terminate_scheduler, terminate_all, suspend]
+SAME = {
+    # The command that submitted has gone before a task begins.
+    "slurm": (kill_scheduler, kill_both, terminate_scheduler),
+    # Nothing but the process that makes a run is there to be killed.
+    "commands": (kill_scheduler, kill_both),
+}
+"""Launcher -> faults that befall no process there, or the maker alone, as `kill_maker` does."""
+CASES = [
+    pytest.param(
+        name,
+        fault,
+        id=f"{name}-{fault.__name__}",
+        marks=[pytest.mark.timeout(RAY_TIMEOUT_S)] if name == "ray" else [],
+    )
+    for name in BY_NAME
+    for fault in FAULTS
+    if fault not in SAME.get(name, ())
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(("launcher", "fault"), CASES, indirect=["launcher"])
 def test_processes_that_end(launcher: Launcher, fault: Callable[[Launcher], None], alone: Alone) -> None:
     path = ready(launcher.house, sleep=0.08)
     if isinstance(launcher, RayLauncher) and fault is terminate_all:
         launcher.head = None  # the command's own cluster: it is terminated with the command
     launcher.begin()
-    with suppress(ProcessLookupError, AssertionError):  # of Slurm the scheduler has gone by itself
+    with suppress(ProcessLookupError):  # of Slurm the scheduler has gone by itself
         fault(launcher)
     status, printed = launcher.wait()
     before = [entry.sha256 for entry in entries(launcher.house)]

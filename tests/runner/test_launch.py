@@ -24,6 +24,8 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 from prereg.study.load import load_study
 
+pytestmark = pytest.mark.usefixtures("no_reports")
+
 QUIET = PlainWatcher(StringIO())
 
 

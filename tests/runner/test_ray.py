@@ -15,6 +15,8 @@ from ablate.runner.options import RunOptions
 from prereg.errors import RunError
 from prereg.registry.ledger import Ledger
 
+pytestmark = pytest.mark.usefixtures("no_reports")
+
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)

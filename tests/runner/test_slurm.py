@@ -7,7 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launchers import N_RUNS, command, decision, end, entries, outcomes, ready, sealed_on_disk, starts, wait_for
+from launchers import (
+    N_RUNS,
+    command,
+    decision,
+    end,
+    entries,
+    outcomes,
+    ready,
+    sealed_on_disk,
+    starts,
+    wait_for,
+    wait_for_slurm,
+)
 from own_trainer import OwnHouse
 from slurm_loopback import Slurm, slurm
 from typer.testing import CliRunner
@@ -19,6 +31,11 @@ from ablate.runner.slurm import SlurmSettings, read_settings
 from prereg.errors import RunError
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
+
+pytestmark = pytest.mark.usefixtures("no_reports")
+
+STATES = ("squeue", "--noheader", "--array", "--format", "%T")
+"""A line for each task of each job."""
 
 
 @pytest.fixture
@@ -43,7 +60,7 @@ def test_submitted_preempted_and_finished_without_its_controller(
     status, printed = on_slurm(path, "--tasks", "2")
     assert status == 0 and "6 runs left, submitted as Slurm job" in printed and not outcomes(own_house)
     assert len(starts(own_house)) == N_RUNS, "every start is on record before its task begins"
-    wait_for(lambda: "RUNNING" in cluster.say("squeue", "--noheader", "--array", "--format", "%T"))
+    wait_for_slurm(cluster, *STATES, until=lambda states: "RUNNING" in states)
     assert "running" in CliRunner().invoke(app, ["status", str(path)]).output
 
     before = len(entries(own_house))
@@ -55,8 +72,8 @@ def test_submitted_preempted_and_finished_without_its_controller(
     time.sleep(0.5)
     job = cluster.say("squeue", "--noheader", "--format", "%F").split()[0]
     cluster.say("scontrol", "requeue", f"{job}_1")  # as a preemption does: SIGTERM, and back into the queue
-    wait_for(lambda: "Restarts=1" in cluster.say("scontrol", "show", "job", f"{job}_1"))
-    wait_for(lambda: cluster.say("squeue", "--noheader", "--array", "--format", "%T").count("RUNNING") == 2)
+    wait_for_slurm(cluster, "scontrol", "show", "job", f"{job}_1", until=lambda facts: "Restarts=1" in facts)
+    wait_for_slurm(cluster, *STATES, until=lambda states: states.count("RUNNING") == 2)
     cluster.kill("slurmctld")
     wait_for(lambda: sealed_on_disk(own_house) == N_RUNS)
     cluster.start("slurmctld")
@@ -84,7 +101,7 @@ def test_a_task_at_its_time_limit_saves_and_is_queued_again(own_house: OwnHouse,
     cluster.say("scancel", "--batch", "--signal=USR1", f"{job}_1")  # what --signal=B:USR1@120 sends
     wait_for(lambda: list(own_house.path.glob("data/runs/*/*/*/*/metrics.parquet")))
     cluster.say("scancel", job)
-    wait_for(lambda: not cluster.say("squeue", "--noheader").strip())
+    wait_for_slurm(cluster, "squeue", "--noheader", until=lambda jobs: not jobs.strip())
     # What cancelled tasks left is made by a later call, here in processes of this machine.
     assert ablate.run(path).summary.complete and len(outcomes(own_house)) == N_RUNS
     checks = {check.name for check in ablate.decide(path).decision.deviations}

@@ -23,6 +23,7 @@ def test_runs_at_work_are_watched_to_their_end(house: House) -> None:
     try:
         while not list(house.path.glob("data/runs/tiny/*/*/1/work/metrics.jsonl")):
             assert process.poll() is None
+            time.sleep(0.05)
         done = CliRunner().invoke(app, ["status", str(path), "--watch", "--every", "0.2", "--json"])
     finally:
         process.communicate(timeout=120)

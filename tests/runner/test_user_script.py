@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import made_once
-from launchers import Launcher, SlurmLauncher, outcomes, starts
+from launchers import Launcher, LocalLauncher, SlurmLauncher, outcomes, starts
 from own_trainer import OwnHouse
 
 import ablate
 from ablate.records.store import RunFolder
+
+pytestmark = pytest.mark.usefixtures("no_reports")
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "plain_torch"
 COLUMNS = {
@@ -80,17 +82,21 @@ def two_by_hand(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[tuple[in
 def test_each_launcher_gives_the_bits_of_the_script_run_by_hand(
     launcher: Launcher, two_by_hand: tuple[dict[tuple[int, str], str], ...]
 ) -> None:
-    # Four runs, two at a time: each loads torch and scikit-learn for 5 s, and a third seed would say nothing more.
+    # Each run loads torch and scikit-learn for 5 s. A whole study is made on this machine, elsewhere the two runs that
+    # were made by hand; whole studies of a lighter script are made by each launcher in test_faults.py.
     launcher.path = register(launcher.house, "dropout", "train.py", [1, 2])
-    launcher.at_once, launcher.n_runs = 2, 4
+    is_local = isinstance(launcher, LocalLauncher)
+    runs = ["none/1", "half/2", "none/2", "half/1"] if is_local else ["none/1", "half/2"]
+    launcher.at_once, launcher.n_runs, launcher.only = 2, len(runs), () if is_local else tuple(runs)
     launcher.finish()
     values = sealed_values(launcher.house, "dropout")
-    assert values.keys() == {f"{arm}/{seed}" for arm in ("none", "half") for seed in (1, 2)}
+    assert values.keys() == set(runs)
     assert outcomes(launcher.house).keys() == values.keys() and set(starts(launcher.house).values()) == {1}
     assert (values["none/1"], values["half/2"]) == two_by_hand
     assert len({json.dumps(sorted(run.items())) for run in values.values()}) == len(values), "no two runs are alike"
-    decided = ablate.decide(launcher.path).decision
-    assert decided.gives_verdict and not decided.deviations
+    if is_local:
+        decided = ablate.decide(launcher.path).decision
+        assert decided.gives_verdict and not decided.deviations
 
 
 ELSEWHERE = [pytest.param(name, marks=pytest.mark.long) for name in ("slurm", "ray", "commands")]

@@ -41,11 +41,17 @@ def _facts(result: ProposalResult) -> Iterator[tuple[str, str]]:
     if proposal is not None:
         yield phrase("proposal.change_term"), phrase("proposal.change", proposal.entry.change)
         if result.same_change:
-            yield phrase("proposal.earlier_term"), phrase("proposal.earlier", result.same_change)
+            yield phrase("proposal.repeated_term"), phrase("proposal.repeated", result.same_change)
     if result.decision is not None:
         for part in result.decision.parts:
             yield part.metric, phrase("proposal.part", part)
     yield phrase("proposal.left_term"), phrase("proposal.left", result, record)
+    yield from _earlier(record)
+
+
+def _earlier(record: CampaignRecord | None) -> Iterator[tuple[str, str]]:
+    if record is not None and record.entry.earlier:
+        yield phrase("proposal.earlier_term"), phrase("proposal.earlier_campaigns", record.entry.earlier)
 
 
 def campaign_section(campaign: Campaign, record: CampaignRecord | None) -> Section:
@@ -54,10 +60,12 @@ def campaign_section(campaign: Campaign, record: CampaignRecord | None) -> Secti
     facts = (
         (phrase("proposal.promise_term"), phrase("proposal.promise", campaign)),
         (phrase("proposal.state_term"), phrase("proposal.state", record, keeps_of(history), runs_of(history))),
+        *_earlier(record),
     )
     return Section("check", phrase("proposal.valid", campaign), (Facts(facts),))
 
 
-def registered_line(record: CampaignRecord, new: bool) -> str:
-    """That a campaign is registered, and since when."""
-    return phrase("proposal.registered", record, new)
+def registered_lines(record: CampaignRecord, new: bool) -> Iterator[str]:
+    """That a campaign is registered, and since when; and which campaigns were before it."""
+    yield phrase("proposal.registered", record, new)
+    yield from (": ".join(fact) for fact in _earlier(record))
