@@ -205,7 +205,8 @@ def refuse_proposal(context: StudyContext, required: str) -> None:
     required
         What is needed in place of the call that is refused.
     """
-    entries = context.ledger.entries()
+    # Of a damaged ledger what can be read: the audit names the damage, and gives no verdict.
+    entries = context.ledger.readable()
     proposal = proposal_run_as(entries, context.study.study)
     if proposal is None:
         return

@@ -60,8 +60,8 @@ class Created:
 def templates() -> dict[str, str]:
     """Name -> what it is for, the default one first.
 
-    >>> list(ablate.templates())[:2]
-    ['gpt', 'command']
+    >>> list(ablate.templates())[:3]
+    ['gpt', 'campaign', 'command']
     """
     texts = {_stem(file): file.read_text(encoding="utf-8") for file in _FOLDER.iterdir() if file.name.endswith(".yaml")}
     names = sorted(texts, key=lambda name: (name != DEFAULT, name))

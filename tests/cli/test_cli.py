@@ -151,6 +151,7 @@ def test_help_shows_six_everyday_commands_first_and_every_other_in_a_panel(
         "Options",
         "Everyday commands",
         "Design",
+        "Campaigns",
         "Pull requests",
         "Papers",
         "Proof",

@@ -139,7 +139,7 @@ def test_the_public_names_are_the_ones_a_notebook_needs() -> None:
         *("RunOptions", "Study", "StudyError", "Workspace", "amend", "bundle", "check", "config", "decide", "design"),
         *("early_results", "export_model", "fingerprint", "gate", "import_runs", "judge_frame", "load"),
         *("log", "must_match", "new"),
-        *("plan_runs", "register", "report", "reproduce", "results", "run", "seed", "status"),
+        *("plan_runs", "propose", "register", "report", "reproduce", "results", "run", "seed", "status"),
         *("train", "try_out"),
     ]
 

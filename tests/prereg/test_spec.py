@@ -179,7 +179,8 @@ def test_every_committed_study_reads_back_as_it_is() -> None:
 
 @pytest.mark.slow
 def test_every_template_and_option_reads_back_as_it_is(tmp_path: Path) -> None:
-    for name in api.templates():
+    # The template of a campaign is no study.
+    for name in api.templates().keys() - {"campaign"}:
         same(Study.from_yaml(api.new(f"mine_{name}", name, workspace=api.Workspace(tmp_path)).study))
     for option in export_samples.OPTIONS:
         same(export_samples.study(option))
