@@ -139,8 +139,8 @@ def propose(
 def _require_same(context: CampaignContext, proposal: BegunProposal, wanted: tuple[dict[str, Any], str | None]) -> None:
     """Refuse another change while a proposal is open: its end would not be known to the one that follows."""
     settings, commit = wanted
-    asked = Change(commit=None if commit is None else commit_named(context, commit, "--commit"), settings=settings)
-    if (settings or commit is not None) and asked != proposal.entry.change:
+    change = Change(commit=None if commit is None else commit_named(context, commit, "--commit"), settings=settings)
+    if (settings or commit is not None) and change != proposal.entry.change:
         raise RegistrationError(
             f"proposal {proposal.entry.number} has not ended, and this is another change",
             required="one proposal at a time: what the next is compared with follows from its end",

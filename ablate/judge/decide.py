@@ -120,8 +120,8 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     amended = spread_to_claims(judged.judgement, with_reuse(study, affected(study, amendments_of(evidence.ledger))))
     findings = mark(judged.findings, amended)
     # What was known of the spread decides nothing: the findings are those of the study's own differences.
-    known = context.registration.noise
-    noise = () if known is None else compare_spread(known, findings)
+    registered_noise = context.registration.noise
+    noise = () if registered_noise is None else compare_spread(registered_noise, findings)
     described = checks + check_headroom(context) + check_spread(context, noise)
     if not admissible(checks):
         return _decision(

@@ -155,10 +155,10 @@ def compare_spread(noise: KnownNoise, findings: Iterable[Finding]) -> tuple[Spre
     F = s^2 / s0^2 with n - 1 and n0 - 1 degrees of freedom, one-sided, at the registered level over the number of
     hypotheses (Bonferroni): the known spread is withdrawn where the study's own is larger than that.
     """
-    known, compared = {spread.hypothesis: spread for spread in noise.spreads}, []
+    spread_by_hypothesis, compared = {spread.hypothesis: spread for spread in noise.spreads}, []
     for finding in findings:
         differences = np.array([pair.difference for pair in finding.pairs])
-        spread = known.get(finding.hypothesis)
+        spread = spread_by_hypothesis.get(finding.hypothesis)
         if spread is None or differences.size < 2:
             continue
         sd = sd_of(differences)
@@ -173,7 +173,7 @@ def compare_spread(noise: KnownNoise, findings: Iterable[Finding]) -> tuple[Spre
                 n=int(differences.size),
                 f=f,
                 p=p,
-                withdrawn=p <= noise.level / len(known),
+                withdrawn=p <= noise.level / len(spread_by_hypothesis),
             )
         )
     return tuple(compared)

@@ -198,15 +198,15 @@ def repeated_elsewhere(entries: Sequence[Entry], registration: Registration) -> 
         or (isinstance(entry, RunEntry) and (entry.study, entry.registration, entry.cell) in cells)
         if order[entry.sha256] < promised
     ]
-    known = [] if registration.noise is None else [
+    of_noise = [] if registration.noise is None else [
         entry
         for entry in entries
         if isinstance(entry, SealEntry)
         and (entry.study, entry.registration) == (registration.noise.study, registration.noise.registration)
         and order[entry.sha256] < promised
     ]  # fmt: skip
-    kept = {entry.sha256: entry for entry in (*others, *looks, *attempts, *known)}
-    return tuple(sorted(kept.values(), key=lambda entry: order[entry.sha256]))
+    entry_by_sha256 = {entry.sha256: entry for entry in (*others, *looks, *attempts, *of_noise)}
+    return tuple(sorted(entry_by_sha256.values(), key=lambda entry: order[entry.sha256]))
 
 
 def open_tables(root: Root, evidence: Evidence, *, look: PeekedEntry) -> Evidence:

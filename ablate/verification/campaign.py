@@ -65,8 +65,8 @@ def _items_of(root: Root, record: CampaignRecord) -> Iterator[Item]:
         if registration is None or end is None or not decided or different:
             continue
         evidence = gather(root, registration)
-        seen = restrict(evidence, proposal.entry.seeds[: end.seeds])
-        if seen.withheld or seen.missing:
+        of_stages = restrict(evidence, proposal.entry.seeds[: end.seeds])
+        if of_stages.withheld or of_stages.missing:
             absent += 1
             continue
         n_judged += 1
@@ -77,7 +77,7 @@ def _items_of(root: Root, record: CampaignRecord) -> Iterator[Item]:
             for check in judged.checks
             if not check.passed and check.severity == "inadmissible" and not check.name.startswith(OWN)
         ]
-        faults += decided_again(record, proposal, registration, seen)
+        faults += decided_again(record, proposal, registration, of_stages)
     if record.proposals:
         yield item(name, STUDIES, *wrong, note=counted(len(record.proposals), "proposal"))
     if n_judged:

@@ -139,10 +139,10 @@ def test_what_is_registered_is_the_spread_of_all_sealed_runs_of_these_setups(hou
 
 def test_the_design_plans_with_it_as_with_a_pilot(house: OwnHouse) -> None:
     study = house.write(again())
-    known = api.design(study, workspace=workspace(house))
+    plan = api.design(study, workspace=workspace(house))
     house.write(again(assume={}))
-    assert known.beliefs == api.design(study, workspace=workspace(house), pilot="earlier").beliefs
-    assert known.hypotheses[0].power is not None
+    assert plan.beliefs == api.design(study, workspace=workspace(house), pilot="earlier").beliefs
+    assert plan.hypotheses[0].power is not None
 
 
 def test_without_it_a_study_is_registered_as_before(house: OwnHouse) -> None:
@@ -163,12 +163,12 @@ def test_the_report_says_whether_the_studys_own_spread_withdraws_it(decided_file
 
 
 def test_a_larger_spread_withdraws_it_and_the_verdict_is_that_of_the_study_alone(house: OwnHouse) -> None:
-    known = api.decide(carried_out(house, again(seeds=[31, 32, 33])), workspace=workspace(house)).decision
-    (spread,) = known.noise
+    decision = api.decide(carried_out(house, again(seeds=[31, 32, 33])), workspace=workspace(house)).decision
+    (spread,) = decision.noise
     assert spread.withdrawn and spread.p == pytest.approx((1 + 2 * (0.09 * 3 / 0.0014) / 3) ** -1.5)
-    (remark,) = [check for check in known.checks if check.name == LARGER]
+    (remark,) = [check for check in decision.checks if check.name == LARGER]
     assert (remark.passed, remark.severity) == (False, "note")
-    (finding,) = known.findings
+    (finding,) = decision.findings
     # t = -.3 / (.3 / sqrt(3)) = -sqrt(3) of two degrees of freedom: p = 1 - t / sqrt(2 + t^2).
     assert finding.estimate is not None and finding.estimate.df == 2
     assert finding.estimate.p == pytest.approx(1 - (3 / 5) ** 0.5)

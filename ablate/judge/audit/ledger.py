@@ -173,9 +173,9 @@ def _repeated_elsewhere(context: AuditContext) -> Found:
     recipes = {recipe for cell, recipe in recipes_of(context.registration).items() if cell in _used_again(context)}
     # Runs of a spread that is known are next to their seals, and are repeated only where an outcome is.
     noise, mine = context.registration.noise, {entry.outcome_sha256 for entry in context.of(SealEntry)}
-    known = () if noise is None else {run.seal for run in noise.runs}
+    seals_of_noise = () if noise is None else {run.seal for run in noise.runs}
     for entry in context.evidence.elsewhere:
-        if entry.sha256 in known and isinstance(entry, SealEntry) and entry.outcome_sha256 not in mine:
+        if entry.sha256 in seals_of_noise and isinstance(entry, SealEntry) and entry.outcome_sha256 not in mine:
             continue
         if isinstance(entry, SealEntry) and entry.outcome_sha256 not in outcomes and entry.recipe_sha256 not in recipes:
             seals[entry.study].append(entry)

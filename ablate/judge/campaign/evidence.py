@@ -90,12 +90,12 @@ def decided_again(
     for stage in proposal.stages:
         if stage.given_up is not None:
             continue
-        seen = restrict(evidence, proposal.entry.seeds[: stage.seeds])
+        of_stage = restrict(evidence, proposal.entry.seeds[: stage.seeds])
         label = f"stage {stage.stage} of proposal {stage.number}, at {counted(stage.seeds, 'seed')}"
-        if seen.sha256 != stage.evidence:
+        if of_stage.sha256 != stage.evidence:
             faults.append(f"the records of {label} are not those that it was decided on")
             continue
-        decision = decision_of(record, stage.number, registration, seen)
+        decision = decision_of(record, stage.number, registration, of_stage)
         if sha256_of(decision.model_dump(mode="json")) != stage.decision_sha256:
             faults.append(f"{label}: the ledger has another decision than its records give ({decision.outcome})")
     return tuple(faults)
