@@ -196,7 +196,7 @@ def standalone(
             r"\usepackage[T1]{fontenc}",
             r"\usepackage[utf8]{inputenc}",
             r"\usepackage{lmodern,microtype}",
-            r"\usepackage[a4paper,hmargin=25mm,vmargin=25mm]{geometry}",
+            rf"\usepackage[a4paper,margin={22 if numbered else 25}mm]{{geometry}}",
             r"\newcommand{\ablatecite}[2]{\hyperlink{cite.#1}{#2}}",
             r"\newcommand{\ablatecitet}[2]{\ablatecite{#1}{#2}}",
             head,
