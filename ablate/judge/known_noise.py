@@ -162,6 +162,7 @@ def compare_spread(noise: KnownNoise, findings: Iterable[Finding]) -> tuple[Spre
         if spread is None or differences.size < 2:
             continue
         sd = sd_of(differences)
+        # One-sided: a spread smaller than the known one makes the test conservative and withdraws nothing.
         f = (sd / spread.sd) ** 2
         p = float(special.fdtrc(differences.size - 1, spread.df, f))
         compared.append(

@@ -113,6 +113,7 @@ def compare_pages(name: str, written: bytes, now: bytes) -> PageComparison:
     """
     if written == now:
         return PageComparison()
+    # A page that was damaged is compared all the same, and differs.
     old, new = (data.decode("utf-8", errors="replace") for data in (written, now))
     parts = []
     if not _alike(_DRAWN.sub("", old), _DRAWN.sub("", new)):

@@ -74,6 +74,7 @@ def noise_faults(registration: Registration, own: Iterable[Entry], before: Seque
     if noise is None or noise.study != source or source == registration.study.study:
         yield f"the lock has the spread of {_quoted(noise)}, and assume.sd names '{source or 'nothing'}'"
         return
+    # 1. Each run that it names was sealed before, with the setup of this study, and is none of this study's own.
     seals = {seal.sha256: seal for seal in seals_of(before, noise.study, noise.registration)}
     cells, mine = cells_of_same_setup(registration, seals.values()), set(recipes_of(registration).values())
     times = Counter(run.seal for run in noise.runs)
@@ -85,12 +86,14 @@ def noise_faults(registration: Registration, own: Iterable[Entry], before: Seque
             yield f"{name} has another setup"
         elif seals[run.seal].recipe_sha256 in mine:
             yield f"{name} is a run of this study too"
+    # 2. All such runs, each once: a choice among them would choose the spread.
     yield from (f"{n} times the same run of '{noise.study}'" for n in times.values() if n > 1)
     for seal, (arm, seed) in cells.items():
         if seal not in times:
             yield f"{arm} seed {seed} of '{noise.study}' is left out"
     if {spread.hypothesis for spread in noise.spreads} != set(registration.study.hypotheses):
         yield "its hypotheses are not those of the study"
+    # 3. Named before the study's own runs could say which prior suits them.
     for entry in own:
         if isinstance(entry, AmendedEntry) and entry.after_evidence:
             named = any(change.field.startswith("assume.sd") for change in entry.differences)

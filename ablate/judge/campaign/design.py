@@ -175,6 +175,7 @@ def scenario_of(useful: float, simulated: SimulatedCampaigns, gain: float) -> Ca
         any_false_keep=rate_of(simulated.any_false_keep),
         false_discovery_rate=rate_of(simulated.false_share),
         true_keeps=rate_of(simulated.true_keeps.astype(np.float64)),
+        # All useful changes of a scenario have the same gain, so the sum of gains counts them.
         useful_proposals=float(simulated.possible_gain.mean()) / gain,
         true_gain=rate_of(simulated.true_gain),
         possible_gain=float(simulated.possible_gain.mean()),

@@ -88,8 +88,10 @@ def decided_again(
     """
     faults = []
     for stage in proposal.stages:
+        # What was given up was dropped unseen: no records decided it.
         if stage.given_up is not None:
             continue
+        # The first seeds alone: what a later stage trained was not there when this one was decided.
         of_stage = restrict(evidence, proposal.entry.seeds[: stage.seeds])
         label = f"stage {stage.stage} of proposal {stage.number}, at {counted(stage.seeds, 'seed')}"
         if of_stage.sha256 != stage.evidence:

@@ -109,6 +109,7 @@ def _facts(
     assert gated.decided is not None
     yield "Registered", phrase("gate.registered", registration, gated.decided.head, at)
     yield "Evidence", trust_line(decision, study)
+    # A comment on a pull request is short; the command shows the claims that are left out.
     more = len(views) - _MOST_CLAIMS
     command = phrase("gate.command", gated)
     yield "More", f"{phrase('gate.others', more)}: {command}" if more > 0 else command
