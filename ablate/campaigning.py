@@ -12,6 +12,7 @@ from prereg.campaign.record import (
     CampaignRecord,
     campaign_record,
     campaign_sha256,
+    confirmation_run_as,
     earlier_campaigns,
     proposal_run_as,
     start_sha256,
@@ -216,6 +217,22 @@ def refuse_proposal(context: StudyContext, required: str) -> None:
         required=required,
         fix=f"ablate propose {next(files, 'CAMPAIGN')}",
     )
+
+
+def refuse_amendment(context: StudyContext) -> None:
+    """Refuse to amend a study that follows from a campaign and its ledger alone."""
+    refuse_proposal(context, "a proposal as it was registered; what it should have been is another proposal")
+    entries = context.ledger.entries()
+    confirmation = confirmation_run_as(entries, context.study.study)
+    if confirmation is not None:
+        files = (
+            entry.file for entry in entries if isinstance(entry, OpenedEntry) and entry.study == confirmation.study
+        )
+        raise RegistrationError(
+            f"'{context.study.study}' is confirmation {confirmation.number} of the campaign '{confirmation.study}'",
+            required="a confirmation as it was registered",
+            fix=f"ablate confirm {next(files, 'CAMPAIGN')} --again REASON",
+        )
 
 
 def pinned_start(context: CampaignContext) -> tuple[str | None, str]:

@@ -209,9 +209,6 @@ def register_once(context: StudyContext, prepared: Callable[[], Prepared]) -> tu
     return registered, None
 
 
-_NO_AMENDMENT = "a proposal as it was registered; what it should have been is another proposal"
-
-
 def amend(
     study: StudySource,
     *,
@@ -227,11 +224,11 @@ def amend(
 
         registration, entry = ablate.amend("studies/own.yaml", reason="the second corpus is no longer distributed")
     """
-    from ablate.campaigning import refuse_proposal
+    from ablate.campaigning import refuse_amendment
     from prereg.registry import register as promise
 
     context = check(study, workspace)
-    refuse_proposal(context, _NO_AMENDMENT)
+    refuse_amendment(context)
     # Of evidence the ledger knows more than "none", and what it shows counts.
     amended = partial(promise.amend_study, reason=reason, evidence="none")
     registered = context.load_registration()
@@ -244,14 +241,14 @@ def amend(
 
 def preview_amendment(study: StudySource, *, workspace: Workspace = HERE) -> AmendedEntry:
     """The entry that `amend` would make now. Raises `RegistrationError` where nothing differs."""
-    from ablate.campaigning import refuse_proposal
+    from ablate.campaigning import refuse_amendment
     from prereg.registry.canon import sha256_bytes
     from prereg.registry.history import as_registered
     from prereg.registry.ledger_entry import AmendedEntry
     from prereg.registry.register import changes_since, evidence_by_now
 
     context = check(study, workspace)
-    refuse_proposal(context, _NO_AMENDMENT)
+    refuse_amendment(context)
     name = context.study.study
     # The entry without what only the ledger can give it (hashes of registration and lock, time): those fields stay
     # empty.

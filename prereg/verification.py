@@ -24,6 +24,7 @@ from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.history import as_registered, differing_fields
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import (
+    ConfirmingEntry,
     ContinuedEntry,
     EarlierCampaign,
     Entry,
@@ -186,14 +187,17 @@ def known_studies(root: Root, entries: Iterable[Entry]) -> tuple[str, ...]:
 
 
 def studies_to_check(root: Root, entries: Sequence[Entry], named: str | None) -> tuple[str, ...]:
-    """Every study, the one that is named, or those that carry out the proposals of a campaign that is named."""
+    """Every study, the one that is named, or those that carry out proposals and confirmations of a campaign that is
+    named."""
     if named is None:
         return known_studies(root, entries)
     if named not in campaigns_of(entries):
         return (named,)
     # One that a crash kept from being registered has nothing to be checked.
     registered = {entry.study for entry in entries if isinstance(entry, PromiseEntry)}
-    run_as = (entry.run_as for entry in entries if isinstance(entry, ProposedEntry) and entry.study == named)
+    run_as = (
+        entry.run_as for entry in entries if isinstance(entry, ProposedEntry | ConfirmingEntry) and entry.study == named
+    )
     return tuple(study for study in run_as if study in registered)
 
 

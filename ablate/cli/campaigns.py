@@ -1,6 +1,6 @@
-"""Command propose, and check and register of a campaign: options, output, exit codes; what happens is elsewhere.
+"""Commands propose and confirm, and check and register of a campaign: options, output, exit codes.
 
-See `ablate/campaigning.py` and `ablate/proposing.py`.
+What happens is in `ablate/campaigning.py`, `ablate/proposing.py` and `ablate/confirming.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ablate.cli.options import Exit
 from ablate.workspace import Workspace
 
 if TYPE_CHECKING:
+    from ablate.confirming import ConfirmationResult
     from ablate.proposing import ProposalResult
 
 _ENDINGS = {
@@ -115,6 +116,100 @@ def _facts(result: ProposalResult) -> dict[str, Any]:
         "proposals": len(result.record.proposals),
         "kept": result.n_kept,
         "runs_left": result.runs_left,
+    }
+
+
+_CONFIRMED = {
+    "confirmed": Exit.OK,
+    "not confirmed": Exit.WORSE,
+    "inconclusive": Exit.INCONCLUSIVE,
+    "inadmissible": Exit.INADMISSIBLE,
+    "unfinished": Exit.INCOMPLETE,
+}
+
+
+@command(interrupted="nothing sealed was lost; repeat the command to go on")
+def confirm_command(
+    workspace: Workspace,
+    campaign: Annotated[
+        Path, typer.Argument(metavar="CAMPAIGN", help="Path of a campaign's file, such as campaigns/night.yaml.")
+    ],
+    *,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=2, metavar="N", help="Pairs of runs (default: by the last stage and `assume`)."),
+    ] = None,
+    again: Annotated[
+        str | None, typer.Option(metavar="REASON", help="Confirm once more what was confirmed before; it is counted.")
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option("--jobs", min=1, help="Runs side by side (default: one per core or GPU).")
+    ] = None,
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="auto (a GPU where there is one), cpu, cuda, or cuda:N.")
+    ] = "auto",
+) -> Result:
+    """Compare a campaign's best with its start.
+
+    Registers a study of the two with fresh seeds, runs it, decides it, and shows the total gain with its interval, the
+    sum of the kept estimates, and every proposal. One that has not ended goes on; where the best was confirmed it is
+    answered again.
+
+    Example:  ablate confirm campaigns/night.yaml --seeds 12
+    """
+    from ablate.confirming import confirm
+    from ablate.runner.options import RunOptions
+
+    options = RunOptions(slots=slots, device=device)
+    result = confirm(campaign, seeds=seeds, again=again, options=options, workspace=workspace)
+
+    def text() -> Iterator[Shown]:
+        from ablate.reporting.summaries.confirmation import confirmation_section
+
+        yield confirmation_section(result)
+
+    then = f"ablate confirm {campaign}" if result.answer == "unfinished" else f"ablate verify {campaign}"
+    return Result(_confirmed(result), text, next=then, exit=_end_of_confirmation(result))
+
+
+def _end_of_confirmation(result: ConfirmationResult) -> Exit:
+    if result.answer == "unfinished" and result.ran is not None and result.ran.summary.interrupted:
+        return Exit.INTERRUPTED
+    deviates = result.decided is not None and result.decided.status == "decided_with_deviations"
+    ending = _CONFIRMED[result.answer]
+    return Exit.DEVIATIONS if ending == Exit.OK and deviates else ending
+
+
+def _confirmed(result: ConfirmationResult) -> dict[str, Any]:
+    from ablate.judge.campaign.confirmation import estimated_gain
+
+    entry = result.confirmation.entry
+    return {
+        "answer": result.answer,
+        "campaign": result.source,
+        "registration": result.record.entry.registration,
+        "number": entry.number,
+        "again": entry.again,
+        "same_best": result.same_best,
+        "seeds": entry.seeds,
+        "study": result.path,
+        "start": result.record.start,
+        "best": result.confirmation.best,
+        "gains": result.gains,
+        "sum_of_kept": result.sum_of_kept,
+        "proposals": [
+            {
+                "number": each.entry.number,
+                "change": each.entry.change,
+                "why": each.entry.why,
+                "end": None if each.end is None else each.end.outcome,
+                "given_up": None if each.end is None else each.end.given_up,
+                "seeds": None if each.end is None else each.end.seeds,
+                "estimated_gain": estimated_gain(each),
+            }
+            for each in result.record.proposals
+        ],
+        "decision": None if result.decided is None else result.decided.decision,
     }
 
 

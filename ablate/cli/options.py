@@ -23,7 +23,7 @@ class Exit(IntEnum):
         0,
         (
             "done; of `decide`, a verdict without deviations; of `gate`, head is equivalent, better, identical, or the "
-            "same code; of `propose`, a keep"
+            "same code; of `propose`, a keep; of `confirm`, a best that is better than the start"
         ),
         "every command",
     )
@@ -42,9 +42,10 @@ class Exit(IntEnum):
         3,
         (
             "the verdict is inconclusive, with deviations or without, or a look was taken after which the study "
-            "continues; of `judge`, a claim is inconclusive; of `gate`, undecided; of `propose`, out of budget"
+            "continues; of `judge`, a claim is inconclusive; of `gate`, undecided; of `propose`, out of budget; of "
+            "`confirm`, neither"
         ),
-        "`decide`, `judge`, `gate`, `propose`",
+        "`decide`, `judge`, `gate`, `propose`, `confirm`",
     )
     INADMISSIBLE = (
         4,
@@ -52,14 +53,18 @@ class Exit(IntEnum):
             "the evidence is inadmissible, so there is no verdict; of `verify`, something frozen has changed, or the "
             "records of a decided study give no verdict; of `ledger`, the ledger is damaged"
         ),
-        "`decide`, `gate`, `propose`, `verify`, `ledger`",
+        "`decide`, `gate`, `propose`, `confirm`, `verify`, `ledger`",
     )
-    INCOMPLETE = 5, "some runs failed or are left; of `train`, the run failed", "`run`, `train`, `gate`, `propose`"
+    INCOMPLETE = (
+        5,
+        "some runs failed or are left; of `train`, the run failed",
+        "`run`, `train`, `gate`, `propose`, `confirm`",
+    )
     UNFINISHED = 6, "planned runs have not ended; nothing was judged or logged", "`decide`"
     DEVIATIONS = (
         7,
         "a verdict with deviations from what was registered, which the first screen names",
-        "`decide`, `gate`, `propose`",
+        "`decide`, `gate`, `propose`, `confirm`",
     )
     DIFFERENTLY = (
         8,
@@ -68,8 +73,9 @@ class Exit(IntEnum):
     )
     WORSE = (
         9,
-        "head is worse than base, with deviations from what was registered or without; of `propose`, a drop",
-        "`gate`, `propose`",
+        "head is worse than base, with deviations from what was registered or without; of `propose`, a drop; of "
+        "`confirm`, a best that is not better than the start by what the campaign asks",
+        "`gate`, `propose`, `confirm`",
     )
     INTERRUPTED = (
         130,

@@ -95,13 +95,13 @@ def gathered(
 def gathered_campaign(
     root: Root, record: CampaignRecord, *, whole_ledger: bool, weights: bool
 ) -> tuple[dict[str, bytes | Path], list[LeftOut], LedgerPart]:
-    """The same of a campaign: its file, and the study of every proposal that was registered.
+    """The same of a campaign: its file, and the study of every proposal and confirmation that was registered.
 
     Raises as `gathered` does, and `EvidenceError` where a lock cannot be read.
     """
     name, parts = record.campaign.campaign, Gathered(root)
     entries = Ledger(root.ledger).entries()
-    studies = [proposal.entry.run_as for proposal in record.proposals]
+    studies = [begun.entry.run_as for begun in (*record.proposals, *record.confirmations)]
     registrations = [each for study in studies if (each := load_registration(root, study)) is not None]
     also = {entry.sha256 for entry in entries if entry.study in studies}
     also |= {entry.sha256 for each in registrations for entry in repeated_elsewhere(entries, each)}

@@ -3,6 +3,7 @@
     opened      the campaign, all that it promises
     proposed    a proposal, before its first run: what it changes, its seeds, the best it is compared with
     staged      what became of it at a stage; all but `next_stage` end it
+    confirming  a confirmation, before its first run: the best so far against the start, on seeds of its own
 
 Levels, budget and the present best follow from these entries, so that one which was left out would buy another try.
 
@@ -30,6 +31,7 @@ from prereg.registry.history import as_json, code_of
 from prereg.registry.ledger_entry import (
     AmendedEntry,
     Change,
+    ConfirmingEntry,
     EarlierCampaign,
     Entry,
     OpenedEntry,
@@ -41,7 +43,7 @@ from prereg.registry.registration import Pins
 from prereg.study.arms import Config
 from prereg.study.training import Training
 
-CAMPAIGN_EVENTS = ("opened", "proposed", "staged")
+CAMPAIGN_EVENTS = ("opened", "proposed", "staged", "confirming")
 """The events of entries whose study is a campaign."""
 
 
@@ -90,21 +92,39 @@ class BegunProposal:
 
 
 @dataclass(frozen=True)
+class BegunConfirmation:
+    """A confirmation that is on record. How it ended says the decision of its study."""
+
+    entry: ConfirmingEntry
+    best: Setup
+    """What it compares with the start."""
+    proposals: int
+    """How many proposals had ended before it."""
+
+
+@dataclass(frozen=True)
 class CampaignRecord:
-    """A registered campaign and its proposals, as the ledger holds them."""
+    """A registered campaign, its proposals and its confirmations, as the ledger holds them."""
 
     entry: OpenedEntry
     campaign: Campaign
     proposals: tuple[BegunProposal, ...]
+    confirmations: tuple[BegunConfirmation, ...] = ()
+
+    @property
+    def start(self) -> Setup:
+        """What the first proposal was compared with."""
+        return Setup(commit=self.entry.start_commit)
+
+    @property
+    def kept(self) -> tuple[BegunProposal, ...]:
+        """Proposals whose change was kept, oldest first."""
+        return tuple(each for each in self.proposals if each.end is not None and each.end.outcome == "keep")
 
     @property
     def best(self) -> Setup:
         """The start with every change that was kept."""
-        best = Setup(commit=self.entry.start_commit)
-        for proposal in self.proposals:
-            if proposal.end is not None and proposal.end.outcome == "keep":
-                best = proposal.setup
-        return best
+        return self.kept[-1].setup if self.kept else self.start
 
     @property
     def open(self) -> BegunProposal | None:
@@ -119,8 +139,8 @@ class CampaignRecord:
 
     @property
     def used_seeds(self) -> frozenset[int]:
-        """The seeds of all proposals."""
-        return frozenset(seed for proposal in self.proposals for seed in proposal.entry.seeds)
+        """The seeds of all proposals and confirmations."""
+        return frozenset(seed for begun in (*self.proposals, *self.confirmations) for seed in begun.entry.seeds)
 
 
 def history_of(proposals: Iterable[BegunProposal]) -> tuple[EndedProposal, ...]:
@@ -156,6 +176,13 @@ def seeds_of_proposal(
         Seeds of the campaign's earlier proposals, none of which comes again.
     """
     return tuple(seeds_following(f"{registration} {number} {head} {content}", n_seeds, used))
+
+
+def seeds_of_confirmation(
+    registration: str, number: int, *, head: str, best_sha256: str, n_seeds: int, used: Collection[int]
+) -> tuple[int, ...]:
+    """The seeds of a confirmation, as those of a proposal: nobody knows them before it is on record."""
+    return tuple(seeds_following(f"{registration} confirmation {number} {head} {best_sha256}", n_seeds, used))
 
 
 def start_sha256(pins: Pins, own_checks: Mapping[str, CheckPin], *, from_commit: bool) -> str:
@@ -228,6 +255,11 @@ def proposal_run_as(entries: Iterable[Entry], study: str) -> ProposedEntry | Non
     return next((entry for entry in entries if isinstance(entry, ProposedEntry) and entry.run_as == study), None)
 
 
+def confirmation_run_as(entries: Iterable[Entry], study: str) -> ConfirmingEntry | None:
+    """The confirmation that a study carries out; none of a study that is none."""
+    return next((entry for entry in entries if isinstance(entry, ConfirmingEntry) and entry.run_as == study), None)
+
+
 def end_of(entries: Iterable[Entry], proposal: ProposedEntry) -> str | None:
     """How a proposal ended, in words; none while it is open."""
     about = proposal.study, proposal.number
@@ -263,6 +295,9 @@ def _with(record: CampaignRecord, entry: Entry) -> CampaignRecord:
     """The record with one more entry, which fits."""
     if isinstance(entry, ProposedEntry):
         return replace(record, proposals=(*record.proposals, BegunProposal(entry, record.best)))
+    if isinstance(entry, ConfirmingEntry):
+        begun = BegunConfirmation(entry, record.best, len(record.proposals))
+        return replace(record, confirmations=(*record.confirmations, begun))
     assert isinstance(entry, StagedEntry), entry
     *before, last = record.proposals
     return replace(record, proposals=(*before, replace(last, stages=(*last.stages, entry))))
@@ -299,21 +334,24 @@ def _faults(entries: Sequence[Entry], name: str) -> Iterator[str]:
             if isinstance(entry, ProposedEntry)
             else _fault_of_stage(campaign, before, entry)
             if isinstance(entry, StagedEntry)
+            else _fault_of_confirmation(before, entry)
+            if isinstance(entry, ConfirmingEntry)
             else ""
         )
         if fault:
             yield fault
             return
         before = _with(before, entry)
-    # 3. Nothing that ran before its proposal was on record, and no study of a proposal that was changed.
+    # 3. Nothing that ran before its proposal, or its confirmation, was on record, and no study of one that was changed.
     order = {entry.sha256: place for place, entry in enumerate(entries)}
-    for proposal in before.proposals:
-        named = proposal.entry
+    for begun in (*before.proposals, *before.confirmations):
+        named = begun.entry
+        what = "proposal" if isinstance(named, ProposedEntry) else "confirmation"
         of_study = [entry for entry in entries if entry.study == named.run_as]
         if any(isinstance(entry, AmendedEntry) for entry in of_study):
-            yield f"'{named.run_as}', which carries out proposal {named.number} of '{name}', was amended"
+            yield f"'{named.run_as}', which carries out {what} {named.number} of '{name}', was amended"
         if any(isinstance(entry, RunStartedEntry) and order[entry.sha256] < order[named.sha256] for entry in of_study):
-            yield f"a run of proposal {named.number} of '{name}' was started before the proposal was on record"
+            yield f"a run of {what} {named.number} of '{name}' was started before the {what} was on record"
 
 
 def _fault_of_proposal(campaign: Campaign, before: CampaignRecord, entry: ProposedEntry) -> str:
@@ -337,6 +375,33 @@ def _fault_of_proposal(campaign: Campaign, before: CampaignRecord, entry: Propos
             bool(repeats) and entry.again is None
         ),
         f"the seeds of {label} do not follow from the entry before it and from what it proposes": entry.seeds != seeds,
+    }
+    return next((text for text, holds in faults.items() if holds), "")
+
+
+def _fault_of_confirmation(before: CampaignRecord, entry: ConfirmingEntry) -> str:
+    """What is wrong with a confirmation, in a sentence; empty where nothing is."""
+    label = f"confirmation {entry.number} of '{entry.study}'"
+    repeats = [each.entry.number for each in before.confirmations if each.entry.best_sha256 == entry.best_sha256]
+    seeds = seeds_of_confirmation(
+        entry.registration,
+        entry.number,
+        head=entry.previous,
+        best_sha256=entry.best_sha256,
+        n_seeds=len(entry.seeds),
+        used=before.used_seeds,
+    )
+    faults = {
+        f"{label} began before the proposal before it ended": before.open is not None,
+        f"{label} in place of confirmation {len(before.confirmations) + 1}": (
+            entry.number != len(before.confirmations) + 1
+        ),
+        f"{label} is of a campaign that has kept nothing": not before.kept,
+        f"{label} is not about the best before it": entry.best_sha256 != before.best.sha256,
+        f"{label} is about the best of confirmation {max(repeats, default=0)}, and has no reason to repeat it": (
+            bool(repeats) and entry.again is None
+        ),
+        f"the seeds of {label} do not follow from the entry before it and from the best": entry.seeds != seeds,
     }
     return next((text for text, holds in faults.items() if holds), "")
 

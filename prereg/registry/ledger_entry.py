@@ -600,6 +600,22 @@ class StagedEntry(Entry):
     """Why it was given up without a look at its runs, which is a drop."""
 
 
+class ConfirmingEntry(Entry):
+    """A confirmation of a campaign began, before its first run: its best so far against its start."""
+
+    event: Literal["confirming"] = "confirming"
+    number: int
+    """Which, from 1."""
+    best_sha256: str
+    """sha256 of commit and settings of the best that it is about."""
+    seeds: Annotated[tuple[int, ...], Listed]
+    """Its seeds, which follow from the entry before this one, and from the best."""
+    run_as: str
+    """The study that carries it out."""
+    again: str | None = None
+    """Why a best that was confirmed before is confirmed again."""
+
+
 ENTRY_KINDS: tuple[type[Entry], ...] = (
     ContinuedEntry,
     RegisteredEntry,
@@ -622,6 +638,7 @@ ENTRY_KINDS: tuple[type[Entry], ...] = (
     OpenedEntry,
     ProposedEntry,
     StagedEntry,
+    ConfirmingEntry,
 )  # fmt: skip
 """Every kind of entry, in the order of the documentation."""
 

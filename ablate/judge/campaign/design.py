@@ -117,8 +117,8 @@ def design_campaign(campaign: Campaign, *, n_campaigns: int = CAMPAIGNS) -> Camp
     >>> design.sd, design.first_level, design.scenarios[0].any_false_keep.mean < 0.1
     (0.002, 0.005, True)
     """
-    sd = _sd_of_differences(_assumed(campaign, campaign.metric))
-    guardrail_sds = tuple(_sd_of_differences(_assumed(campaign, each.metric)) for each in campaign.guardrails)
+    sd = sd_of_differences(_assumed(campaign, campaign.metric))
+    guardrail_sds = tuple(sd_of_differences(_assumed(campaign, each.metric)) for each in campaign.guardrails)
     gain = campaign.assume.gain or 2.0 * campaign.smallest
     if gain == 0.0:
         raise field_error(
@@ -202,6 +202,6 @@ def _assumed(campaign: Campaign, metric: str) -> Assumption:
     return assumed
 
 
-def _sd_of_differences(assumed: Assumption) -> float:
+def sd_of_differences(assumed: Assumption) -> float:
     """Var(a - b) = 2 sd^2 (1 - correlation), for two arms of one SD."""
     return assumed.sd * sqrt(2.0 * (1.0 - assumed.correlation))

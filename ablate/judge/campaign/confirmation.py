@@ -1,0 +1,139 @@
+"""Confirmation of a campaign: its best against its start, in a study whose own rule decides.
+
+The gains of kept changes were estimated on the runs that kept them, and only the larger ones were kept: their sum is
+too large. A confirmation measures the whole stack at once, on seeds that no run had before.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ablate.judge.campaign.design import sd_of_differences
+from ablate.judge.campaign.evidence import GAIN
+from ablate.judge.campaign.procedure import ProposalDecision
+from ablate.judge.campaign.proposal_study import arms_of, claims_about
+from ablate.judge.stats.t_power import detectable
+from ablate.judge.verdict import Decision
+from prereg.campaign.record import BegunConfirmation, BegunProposal, CampaignRecord
+from prereg.campaign.spec import BEST, MOST_SEEDS
+from prereg.frozen import FrozenModel
+
+START_ARM: Final = "start"
+"""The arm that the best is compared with."""
+CONFIRMED: Final = "confirmed"
+NOT_CONFIRMED: Final = "not confirmed"
+_ALPHA: Final = 0.05
+"""Two-sided: one comparison, which was chosen before its runs, spends no more than any study."""
+_POWER: Final = 0.8
+
+
+def seeds_by_default(record: CampaignRecord) -> int:
+    """How many seeds a confirmation has where the user names no number.
+
+    As many as the campaign's last stage, at whose stricter level every kept change was shown; and where `assume` says
+    the noise, as many more as show a total gain of `smallest`, and hold every guardrail within its margin, with power
+    80%, up to 64. A stack of two changes and more gains more than that, as far as its gains are real.
+    """
+    campaign = record.campaign
+    # Of a gain the two-sided test at alpha, of a guardrail the one-sided one at alpha.
+    asked = [(campaign.metric, campaign.smallest, _ALPHA / 2)]
+    asked += [(each.metric, each.margin, _ALPHA) for each in campaign.guardrails]
+    seeds = campaign.stages.seeds[-1]
+    for metric, size, alpha in asked:
+        assumed = campaign.assume.metrics.get(metric)
+        sd = 0.0 if assumed is None else sd_of_differences(assumed)
+        while sd > 0.0 < size and seeds < MOST_SEEDS and sd * detectable("margin", seeds, alpha, _POWER) > size:
+            seeds += 1
+    return seeds
+
+
+def confirmation_document(record: CampaignRecord, confirmation: BegunConfirmation) -> dict[str, Any]:
+    """The plain data of a confirmation's study; it follows from the campaign and the ledger's entries alone."""
+    campaign, entry = record.campaign, confirmation.entry
+    claims = claims_about(campaign, BEST)
+    # A smallest gain of zero leaves nothing that the gain could be refuted at.
+    refutable = [name for name, claim in claims.items() if claim["smallest"] > 0.0]
+    rule = [{"verdict": CONFIRMED, "when": " and ".join(f"supported({name})" for name in claims)}]
+    if refutable:
+        rule.append({"verdict": NOT_CONFIRMED, "when": " or ".join(f"refuted({name})" for name in refutable)})
+    document: dict[str, Any] = {
+        "study": entry.run_as,
+        "title": f"{campaign.title} (confirmation {entry.number})",
+        **({} if entry.again is None else {"question": entry.again}),
+        **campaign.start,
+    }
+    document |= arms_of(campaign, {START_ARM: record.start, BEST: confirmation.best})
+    document |= {
+        "seeds": list(entry.seeds),
+        "hypotheses": claims,
+        "decision": [*rule, {"verdict": "inconclusive"}],
+        "analysis": {"alpha": _ALPHA},
+        # The power at `smallest` alone refuses no confirmation: the stack is expected to gain more.
+        "assume": {
+            "metrics": {metric: each.model_dump(mode="json") for metric, each in campaign.assume.metrics.items()},
+            "power_floor": 0.0,
+        },
+    }
+    return document
+
+
+class Gain(FrozenModel):
+    """An estimated gain of the best over the start, turned so that an improvement is positive."""
+
+    metric: str
+    """The metric, or a guardrail."""
+    gain: float
+    """The mean of the paired differences, on the registered scale."""
+    low: float | None
+    """Lower end of its interval; none where there is no finite one."""
+    high: float | None
+    """Upper end."""
+    level: float | None
+    """Confidence level of the interval."""
+    n_seeds: int
+    """Pairs."""
+
+
+def confirmed_gains(record: CampaignRecord, decision: Decision) -> tuple[Gain, ...]:
+    """What a confirmation found, the metric first and then every guardrail; empty where nothing may be shown."""
+    gains = []
+    for finding in decision.findings:
+        estimate = finding.estimate
+        if estimate is None or estimate.difference is None:
+            continue
+        sign = -1.0 if record.campaign.lower_is_better(finding.metric) else 1.0
+        interval = estimate.interval
+        ends = (
+            [] if interval is None else [None if end is None else sign * end for end in (interval.low, interval.high)]
+        )
+        low, high = (None, None) if not ends else (ends[0], ends[1]) if sign > 0 else (ends[1], ends[0])
+        gains.append(
+            Gain(
+                metric=finding.metric,
+                gain=sign * estimate.difference,
+                low=low,
+                high=high,
+                level=None if interval is None else interval.level,
+                n_seeds=finding.n,
+            )
+        )
+    # The gain is the first claim of the study.
+    assert not decision.findings or decision.findings[0].hypothesis == GAIN, decision.study
+    return tuple(gains)
+
+
+def estimated_gain(proposal: BegunProposal) -> float | None:
+    """The gain of a proposal on the runs that decided it; none of one that is open, was given up, or had a run without
+    a value."""
+    end = proposal.end
+    if end is None or end.decision is None:
+        return None
+    parts = ProposalDecision.model_validate(end.decision, strict=False).parts
+    return parts[0].improvement if parts else None
+
+
+def sum_of_kept(record: CampaignRecord, n_proposals: int) -> float:
+    """The sum of the estimated gains of the changes that were kept among the first proposals: too large in the mean,
+    because a change is kept where its estimate is large."""
+    kept = (each for each in record.kept if each.entry.number <= n_proposals)
+    return sum(gain for each in kept if (gain := estimated_gain(each)) is not None)

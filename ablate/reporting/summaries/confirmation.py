@@ -1,0 +1,62 @@
+"""Output of `ablate confirm`: the total gain, the sum of the kept estimates next to it, and every proposal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ablate.judge.campaign.confirmation import estimated_gain
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
+from ablate.reporting.wording import phrase
+from prereg import text as words
+from prereg.campaign.record import CampaignRecord
+
+if TYPE_CHECKING:
+    from ablate.confirming import ConfirmationResult
+
+
+def confirmation_section(result: ConfirmationResult) -> Section:
+    """How the confirmation ended; nothing of its results before that."""
+    blocks: list[Block] = []
+    if result.answer == "unfinished":
+        assert result.ran is not None, result.source
+        blocks.append(Paragraph(phrase("confirmation.unfinished", result.ran.summary, result.source)))
+    else:
+        assert result.decided is not None, result.source
+        blocks += [Paragraph(result.decided.headline), Facts(tuple(_facts(result)))]
+    if len(result.same_best) > 1:
+        blocks.append(Paragraph(phrase("confirmation.repeated", result.same_best), "warning"))
+    blocks.append(proposals_table(result.record))
+    return Section("confirm", phrase("confirmation.title", result), tuple(blocks))
+
+
+def _facts(result: ConfirmationResult) -> Iterator[tuple[str, str]]:
+    metric = result.record.campaign.metric
+    for gain in result.gains:
+        is_total = gain.metric == metric
+        yield (
+            phrase("confirmation.total_term" if is_total else "confirmation.guardrail_term", gain),
+            phrase("confirmation.gain", gain),
+        )
+        if is_total:
+            n_kept = sum(each.entry.number <= result.confirmation.proposals for each in result.record.kept)
+            yield phrase("confirmation.sum_term"), phrase("confirmation.sum", result.sum_of_kept, n_kept)
+
+
+def proposals_table(record: CampaignRecord) -> Table:
+    """Every proposal with its end."""
+    rows = []
+    for proposal in record.proposals:
+        gain, end = estimated_gain(proposal), proposal.end
+        rows.append(
+            (
+                str(proposal.entry.number),
+                phrase("proposal.change", proposal.entry.change),
+                phrase("confirmation.end", end),
+                "" if end is None else str(end.seeds),
+                "" if gain is None else words.significant(gain),
+                proposal.entry.why,
+            )
+        )
+    heads = columns("Proposal", "Change", "End", "Seeds:", "Estimated gain:", "Why")
+    return Table(phrase("confirmation.proposals"), heads, tuple(rows), note=phrase("confirmation.estimates"))
