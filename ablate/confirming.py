@@ -24,7 +24,7 @@ from prereg.registry.disk import write_whole
 from prereg.registry.ledger_entry import ConfirmingEntry, DecidedEntry
 
 if TYPE_CHECKING:
-    from ablate.judge.campaign.confirmation import Gain
+    from ablate.judge.campaign.confirmation import TotalGain
     from ablate.notebook.results import Decided, Ran
     from ablate.runner.options import RunOptions
 
@@ -57,11 +57,11 @@ class ConfirmationResult:
         return tuple(each.entry.number for each in self.record.confirmations if each.entry.best_sha256 == best)
 
     @cached_property
-    def gains(self) -> tuple[Gain, ...]:
-        """The total gain of the best over the start, then every guardrail; empty where nothing may be shown."""
-        from ablate.judge.campaign.confirmation import confirmed_gains
+    def total_gain(self) -> TotalGain | None:
+        """The gain of the best over the start; none where nothing may be shown."""
+        from ablate.judge.campaign.confirmation import total_gain
 
-        return () if self.decided is None else confirmed_gains(self.record, self.decided.decision)
+        return None if self.decided is None else total_gain(self.record, self.decided.decision)
 
     @cached_property
     def sum_of_kept(self) -> float:

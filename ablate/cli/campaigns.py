@@ -195,7 +195,7 @@ def _confirmed(result: ConfirmationResult) -> dict[str, Any]:
         "study": result.path,
         "start": result.record.start,
         "best": result.confirmation.best,
-        "gains": result.gains,
+        "total_gain": result.total_gain,
         "sum_of_kept": result.sum_of_kept,
         "proposals": [
             {

@@ -1,4 +1,4 @@
-"""Verification of campaigns: the study of every proposal derived again, and every end decided again.
+"""Verification of campaigns: the study of every proposal and confirmation derived again, and every end decided again.
 
 The first shows nothing and is done for an open proposal too; runs are read of those alone that have ended.
 """
@@ -6,7 +6,9 @@ The first shows nothing and is done for an open proposal too; runs are read of t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+from ablate.judge.campaign.confirmation import confirmation_document
 from ablate.judge.campaign.evidence import decided_again
 from ablate.judge.campaign.proposal_study import proposal_document
 from ablate.judge.decide import decide
@@ -14,6 +16,7 @@ from ablate.judge.interim import restrict
 from ablate.judge.verdict import OWN
 from ablate.records.gather import gather
 from prereg.campaign.record import (
+    BegunConfirmation,
     BegunProposal,
     CampaignRecord,
     campaign_faults,
@@ -25,7 +28,7 @@ from prereg.campaign.record import (
 from prereg.campaign.spec import PROPOSAL
 from prereg.errors import StudyError
 from prereg.registry.history import differing_fields
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import DecidedEntry, Entry
 from prereg.registry.paths import Root
 from prereg.registry.registration import Registration, load_registration
 from prereg.study.spec import study_from_document
@@ -33,6 +36,7 @@ from prereg.text import counted, listed
 from prereg.verification import Item, check_campaigns, item, not_checked
 
 STUDIES = "studies of proposals"
+CONFIRMATIONS = "studies of confirmations"
 DECIDED_AGAIN = "proposals decided again"
 
 
@@ -44,6 +48,7 @@ def campaign_items(root: Root, entries: Sequence[Entry], named: str | None) -> I
             record = campaign_record(entries, name)
             assert record is not None, name
             yield from _items_of(root, record)
+            yield from _confirmations(root, record, entries)
 
 
 def _items_of(root: Root, record: CampaignRecord) -> Iterator[Item]:
@@ -97,19 +102,53 @@ def _differences(record: CampaignRecord, proposal: BegunProposal, registration: 
     label = f"'{entry.run_as}', the study of proposal {entry.number},"
     if registration is None:
         return [f"{label} is not registered"]
-    faults = []
-    derived = study_from_document(proposal_document(record, proposal))
-    if fields := differing_fields(derived, registration.study):
-        faults.append(f"{label} is not the one that follows from the campaign: {listed(each.field for each in fields)}")
-    commit = registration.commit_of(PROPOSAL) if PROPOSAL in registration.study.arms else None
-    started = record.entry.start_sha256
-    # Of the built-in trainer a proposal may read another corpus than the start.
-    if registration.study.trainer == "command":
-        own = start_sha256(registration, registration.own_checks, from_commit=record.entry.start_commit is not None)
-        if own != started:
-            faults.append(f"{label} has other code or data than the campaign started with")
+    faults = _derived_otherwise(record, registration, proposal_document(record, proposal), label)
     if not faults:
+        started = record.entry.start_sha256
+        commit = registration.commit_of(PROPOSAL)
         config = registration.study.arms[PROPOSAL].config
         if content_of(started if commit is None else commit.sha256, config) != entry.content_sha256:
             faults.append(f"{label} trains other code or another configuration than the ledger has")
     return faults
+
+
+def _derived_otherwise(
+    record: CampaignRecord, registration: Registration, document: dict[str, Any], label: str
+) -> list[str]:
+    """In what a registered study is not the one that follows from the campaign, whose plain data are given."""
+    faults = []
+    if fields := differing_fields(study_from_document(document), registration.study):
+        faults.append(f"{label} is not the one that follows from the campaign: {listed(each.field for each in fields)}")
+    # Of the built-in trainer a proposal may read another corpus than the start.
+    if registration.study.trainer == "command":
+        own = start_sha256(registration, registration.own_checks, from_commit=record.entry.start_commit is not None)
+        if own != record.entry.start_sha256:
+            faults.append(f"{label} has other code or data than the campaign started with")
+    return faults
+
+
+def _confirmations(root: Root, record: CampaignRecord, entries: Sequence[Entry]) -> Iterator[Item]:
+    """The studies of the confirmations of a campaign. Each is decided again as every study is."""
+    faults, n_open = list[str](), 0
+    for confirmation in record.confirmations:
+        faults += _confirmed_otherwise(root, record, confirmation)
+        run_as = confirmation.entry.run_as
+        n_open += not any(isinstance(entry, DecidedEntry) and entry.study == run_as for entry in entries)
+    if record.confirmations:
+        # One that was begun and left is part of what was tried.
+        undecided = f", {n_open} of them not decided" if n_open else ""
+        note = counted(len(record.confirmations), "confirmation") + undecided
+        yield item(record.campaign.campaign, CONFIRMATIONS, *faults, note=note)
+
+
+def _confirmed_otherwise(root: Root, record: CampaignRecord, confirmation: BegunConfirmation) -> list[str]:
+    entry = confirmation.entry
+    label = f"'{entry.run_as}', the study of confirmation {entry.number},"
+    try:
+        registration = load_registration(root, entry.run_as)
+    except StudyError as error:
+        return [f"{label} cannot be read: {error.found}"]
+    # What a crash kept from being registered has no runs.
+    if registration is None:
+        return []
+    return _derived_otherwise(record, registration, confirmation_document(record, confirmation), label)

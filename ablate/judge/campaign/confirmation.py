@@ -77,11 +77,9 @@ def confirmation_document(record: CampaignRecord, confirmation: BegunConfirmatio
     return document
 
 
-class Gain(FrozenModel):
-    """An estimated gain of the best over the start, turned so that an improvement is positive."""
+class TotalGain(FrozenModel):
+    """The gain of a best over the start, turned so that an improvement is positive."""
 
-    metric: str
-    """The metric, or a guardrail."""
     gain: float
     """The mean of the paired differences, on the registered scale."""
     low: float | None
@@ -94,32 +92,24 @@ class Gain(FrozenModel):
     """Pairs."""
 
 
-def confirmed_gains(record: CampaignRecord, decision: Decision) -> tuple[Gain, ...]:
-    """What a confirmation found, the metric first and then every guardrail; empty where nothing may be shown."""
-    gains = []
-    for finding in decision.findings:
-        estimate = finding.estimate
-        if estimate is None or estimate.difference is None:
-            continue
-        sign = -1.0 if record.campaign.lower_is_better(finding.metric) else 1.0
-        interval = estimate.interval
-        ends = (
-            [] if interval is None else [None if end is None else sign * end for end in (interval.low, interval.high)]
-        )
-        low, high = (None, None) if not ends else (ends[0], ends[1]) if sign > 0 else (ends[1], ends[0])
-        gains.append(
-            Gain(
-                metric=finding.metric,
-                gain=sign * estimate.difference,
-                low=low,
-                high=high,
-                level=None if interval is None else interval.level,
-                n_seeds=finding.n,
-            )
-        )
-    # The gain is the first claim of the study.
-    assert not decision.findings or decision.findings[0].hypothesis == GAIN, decision.study
-    return tuple(gains)
+def total_gain(record: CampaignRecord, decision: Decision) -> TotalGain | None:
+    """The gain that a confirmation found; none where nothing may be shown, or a run has no value."""
+    finding = next((each for each in decision.findings if each.hypothesis == GAIN), None)
+    estimate = None if finding is None else finding.estimate
+    if finding is None or estimate is None or estimate.difference is None:
+        return None
+    # Differences are best minus start.
+    sign = -1.0 if record.campaign.lower_is_better(finding.metric) else 1.0
+    interval = estimate.interval
+    ends = (None, None) if interval is None else (interval.low, interval.high)
+    low, high = (None if end is None else sign * end for end in (ends if sign > 0.0 else ends[::-1]))
+    return TotalGain(
+        gain=sign * estimate.difference,
+        low=low,
+        high=high,
+        level=None if interval is None else interval.level,
+        n_seeds=finding.n,
+    )
 
 
 def estimated_gain(proposal: BegunProposal) -> float | None:

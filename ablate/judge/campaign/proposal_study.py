@@ -59,7 +59,7 @@ def arms_of(campaign: Campaign, setups: Mapping[str, Setup]) -> dict[str, Any]:
 
 
 def claims_about(campaign: Campaign, arm: str) -> dict[str, dict[str, Any]]:
-    """The claims of a study that compares an arm with its baseline: the gain, then every guardrail within its margin."""
+    """The claims of a study that compares an arm with its baseline: the gain, then each guardrail within its margin."""
     lower = campaign.lower_is_better(campaign.metric)
     claims = {
         GAIN: {"claim": f"{arm} {'lowers' if lower else 'raises'} {campaign.metric}"}

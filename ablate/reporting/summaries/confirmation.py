@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ablate.judge.campaign.confirmation import estimated_gain
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
+from ablate.reporting.estimates import decimals_for
 from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.campaign.record import CampaignRecord
@@ -31,16 +32,17 @@ def confirmation_section(result: ConfirmationResult) -> Section:
 
 
 def _facts(result: ConfirmationResult) -> Iterator[tuple[str, str]]:
-    metric = result.record.campaign.metric
-    for gain in result.gains:
-        is_total = gain.metric == metric
-        yield (
-            phrase("confirmation.total_term" if is_total else "confirmation.guardrail_term", gain),
-            phrase("confirmation.gain", gain),
-        )
-        if is_total:
-            n_kept = sum(each.entry.number <= result.confirmation.proposals for each in result.record.kept)
-            yield phrase("confirmation.sum_term"), phrase("confirmation.sum", result.sum_of_kept, n_kept)
+    total, record = result.total_gain, result.record
+    if total is not None:
+        ends = [total.low, total.high]
+        finite = [end for end in ends if end is not None]
+        # As many decimals as the width of the interval bears; the sum gets the same.
+        decimals = decimals_for(max(finite) - min(finite) if len(finite) > 1 else 0.0, abs(total.gain))
+        gain, *bounds = (None if x is None else words.number(x, decimals) for x in (total.gain, *ends))
+        yield phrase("confirmation.total_term"), phrase("confirmation.total", total, gain, bounds, record.campaign)
+        n_kept = sum(each.entry.number <= result.confirmation.proposals for each in record.kept)
+        shown = words.number(result.sum_of_kept, decimals)
+        yield phrase("confirmation.sum_term"), phrase("confirmation.sum", shown, n_kept)
 
 
 def proposals_table(record: CampaignRecord) -> Table:
