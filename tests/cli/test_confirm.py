@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import test_propose
 from test_cli import ablate
-from test_propose import KILLED, Project, project  # noqa: F401  # a fixture
+from test_propose import KILLED, Project
 
 from ablate.cli.options import Exit
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import ConfirmingEntry, Entry
+
+project = test_propose.project  # the fixture
 
 
 def confirm(project: Project, *words: str) -> tuple[int, dict[str, Any]]:
