@@ -101,7 +101,7 @@ def gathered_campaign(
     """
     name, parts = record.campaign.campaign, Gathered(root)
     entries = Ledger(root.ledger).entries()
-    studies = [begun.entry.run_as for begun in (*record.proposals, *record.confirmations)]
+    studies = [begun.entry.run_as for begun in record.begun]
     registrations = [each for study in studies if (each := load_registration(root, study)) is not None]
     also = {entry.sha256 for entry in entries if entry.study in studies}
     also |= {entry.sha256 for each in registrations for entry in repeated_elsewhere(entries, each)}

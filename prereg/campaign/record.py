@@ -138,9 +138,14 @@ class CampaignRecord:
         return history_of(self.proposals)
 
     @property
+    def begun(self) -> tuple[BegunProposal | BegunConfirmation, ...]:
+        """All proposals, then all confirmations: each is carried out by a study."""
+        return (*self.proposals, *self.confirmations)
+
+    @property
     def used_seeds(self) -> frozenset[int]:
         """The seeds of all proposals and confirmations."""
-        return frozenset(seed for begun in (*self.proposals, *self.confirmations) for seed in begun.entry.seeds)
+        return frozenset(seed for begun in self.begun for seed in begun.entry.seeds)
 
 
 def history_of(proposals: Iterable[BegunProposal]) -> tuple[EndedProposal, ...]:
@@ -344,7 +349,7 @@ def _faults(entries: Sequence[Entry], name: str) -> Iterator[str]:
         before = _with(before, entry)
     # 3. Nothing that ran before its proposal, or its confirmation, was on record, and no study of one that was changed.
     order = {entry.sha256: place for place, entry in enumerate(entries)}
-    for begun in (*before.proposals, *before.confirmations):
+    for begun in before.begun:
         named = begun.entry
         what = "proposal" if isinstance(named, ProposedEntry) else "confirmation"
         of_study = [entry for entry in entries if entry.study == named.run_as]
