@@ -111,9 +111,10 @@ def test_nothing_is_shown_of_a_confirmation_before_all_its_runs_and_a_proposal_e
         None,
     )
     stop.unlink()
-    # The same command goes on with it, on the same seeds.
+    # The same command goes on with it, on the same seeds; that runs had failed and were made again is a deviation.
     code, done = confirm(project)
-    assert (code, done["number"], done["seeds"]) == (Exit.OK, 1, answer["seeds"])
+    assert (code, done["answer"], done["number"]) == (Exit.DEVIATIONS, "confirmed", 1)
+    assert done["seeds"] == answer["seeds"]
 
 
 def test_the_default_number_of_seeds_shows_the_smallest_gain_by_the_assumed_noise(project: Project) -> None:
