@@ -21,7 +21,7 @@ from ablate.workspace import HERE, Workspace
 from prereg.campaign.record import BegunConfirmation, CampaignRecord, seeds_of_confirmation
 from prereg.errors import RegistrationError, StudyError, Where
 from prereg.registry.disk import write_whole
-from prereg.registry.ledger_entry import ConfirmingEntry, DecidedEntry
+from prereg.registry.ledger_entry import ConfirmingEntry, DecidedEntry, ReportedEntry
 
 if TYPE_CHECKING:
     from ablate.judge.campaign.confirmation import TotalGain
@@ -145,6 +145,11 @@ def _is_decided(context: CampaignContext, confirmation: BegunConfirmation) -> bo
     return any(isinstance(entry, DecidedEntry) and entry.study == confirmation.entry.run_as for entry in entries)
 
 
+def _is_reported(context: CampaignContext, confirmation: BegunConfirmation) -> bool:
+    entries = context.ledger.entries()
+    return any(isinstance(entry, ReportedEntry) and entry.study == confirmation.entry.run_as for entry in entries)
+
+
 def _begun(context: CampaignContext, n_seeds: int | None, again: str | None) -> BegunConfirmation:
     """Put a confirmation on record, with its study and seeds; everything that can be refused is refused before."""
     from ablate.judge.campaign.confirmation import seeds_by_default
@@ -221,8 +226,11 @@ def _carried_out(
     assert record is not None, context.path
     path = context.root.study(confirmation.entry.run_as)
     result = ConfirmationResult(context.path, record, confirmation, path, "unfinished")
-    if _is_decided(context, confirmation):
+    if _is_reported(context, confirmation):
         return _answered(replace(result, decided=results(path, workspace=workspace)))
+    if _is_decided(context, confirmation):
+        # A crash came between the decision and its files: the same decision is logged once, and its files are written.
+        return _answered(replace(result, decided=decide(path, workspace=workspace)))
     # Not registered yet: the file follows from the ledger, whatever lies there.
     registered = any(entry.study == confirmation.entry.run_as for entry in context.ledger.entries())
     if not registered:

@@ -27,6 +27,7 @@ from prereg.text import counted
 Event = Literal[
     "registered", "amended", "started", "breached", "sealed", "failed", "finished", "looked", "decided", "peeked",
     "imported", "reused", "attested", "reported", "reworded", "tuned", "continued", "opened", "proposed", "staged",
+    "confirming",
 ]  # fmt: skip
 
 HEADER = ("format", "index", "at", "event", "study", "registration", "previous", "joins", "sha256")

@@ -186,3 +186,14 @@ def test_a_confirmation_that_is_killed_ends_as_one_that_is_not(
     assert [counts[each] for each in ("registered", "sealed", "decided")] == [1, 10, 1]
     assert Counter(entry.event for entry in entries())["confirming"] == 1
     assert project.verify() == Exit.OK
+
+
+def test_a_bundle_of_the_campaign_holds_its_confirmation_and_is_judged_again(project: Project) -> None:
+    project.set("gain=0.3")
+    confirm(project, "--seeds", "3")
+    assert ablate(project.monkeypatch, "bundle", project.campaign, "--out", "night.zip") == Exit.OK
+    project.capsys.readouterr()
+    assert ablate(project.monkeypatch, "verify", "night.zip") == Exit.OK
+    shown = " ".join(project.capsys.readouterr().out.split())
+    assert "studies of confirmations" in shown
+    assert "verdict judged again" in shown
