@@ -39,6 +39,7 @@ VERBS = (
     "gating",
     "campaigning",
     "proposing",
+    "confirming",
 )
 
 # room -> what its modules may import beside the standard library. A module belongs to the longest room it starts with.

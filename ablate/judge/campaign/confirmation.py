@@ -11,7 +11,7 @@ from typing import Any, Final
 from ablate.judge.campaign.design import sd_of_differences
 from ablate.judge.campaign.evidence import GAIN
 from ablate.judge.campaign.procedure import ProposalDecision
-from ablate.judge.campaign.proposal_study import arms_of, claims_about
+from ablate.judge.campaign.proposal_study import compared_arms, claims_about
 from ablate.judge.stats.t_power import detectable
 from ablate.judge.verdict import Decision
 from prereg.campaign.record import BegunConfirmation, BegunProposal, CampaignRecord
@@ -62,7 +62,7 @@ def confirmation_document(record: CampaignRecord, confirmation: BegunConfirmatio
         **({} if entry.again is None else {"question": entry.again}),
         **campaign.start,
     }
-    document |= arms_of(campaign, {START_ARM: record.start, BEST: confirmation.best})
+    document |= compared_arms(campaign, {START_ARM: record.start, BEST: confirmation.best})
     document |= {
         "seeds": list(entry.seeds),
         "hypotheses": claims,

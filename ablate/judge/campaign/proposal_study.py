@@ -26,7 +26,7 @@ def proposal_document(record: CampaignRecord, proposal: BegunProposal) -> dict[s
         "question": entry.why,
         **campaign.start,
     }
-    document |= arms_of(campaign, {BEST: proposal.best, PROPOSAL: proposal.setup})
+    document |= compared_arms(campaign, {BEST: proposal.best, PROPOSAL: proposal.setup})
     document["seeds"] = list(entry.seeds)
     stages = campaign.stages
     if len(stages.seeds) > 1:
@@ -42,7 +42,7 @@ def proposal_document(record: CampaignRecord, proposal: BegunProposal) -> dict[s
     return document
 
 
-def arms_of(campaign: Campaign, setups: Mapping[str, Setup]) -> dict[str, Any]:
+def compared_arms(campaign: Campaign, setups: Mapping[str, Setup]) -> dict[str, Any]:
     """Base, variants and baseline of a study of two sides, the first of them the baseline."""
     arms: dict[str, Any] = {
         "variants": {
