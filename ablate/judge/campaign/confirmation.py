@@ -11,7 +11,7 @@ from typing import Any, Final
 from ablate.judge.campaign.design import sd_of_differences
 from ablate.judge.campaign.evidence import GAIN
 from ablate.judge.campaign.procedure import ProposalDecision
-from ablate.judge.campaign.proposal_study import compared_arms, claims_about
+from ablate.judge.campaign.proposal_study import claims_about, compared_arms
 from ablate.judge.stats.t_power import detectable
 from ablate.judge.verdict import Decision
 from prereg.campaign.record import BegunConfirmation, BegunProposal, CampaignRecord
