@@ -2,8 +2,8 @@
 
 What a notebook needs: `Study` (`from_yaml`, `to_yaml`), `load`, `design`, `register`, `run` (with `RunOptions`),
 `status`, `early_results` (a look, logged first), `decide`, `results` (the last decision again), `report`, `gate` (two
-commits compared), `propose` (a change of a campaign's best), `StudyError`, and `judge_frame` for a table of results, in
-memory or in a file.
+commits compared), `propose` (a change of a campaign's best), `confirm` (that best against the start), `StudyError`, and
+`judge_frame` for a table of results, in memory or in a file.
 A study is the path of its file, a `Study`, or a mapping. What a training script needs: `config`, `log`, `must_match`,
 `seed`. Importing this package loads none of the heavy libraries; each function imports what it needs.
 
@@ -20,6 +20,7 @@ from prereg.errors import StudyError
 
 if TYPE_CHECKING:
     from ablate.checking import check as check
+    from ablate.confirming import confirm as confirm
     from ablate.creating import new as new
     from ablate.creating import templates as templates
     from ablate.deciding import decide as decide
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "ablate.checking": "check",
+    "ablate.confirming": "confirm",
     "ablate.creating": "new templates",
     "ablate.deciding": "decide report results",
     "ablate.early_looks": "early_results record_look",
@@ -85,6 +87,7 @@ __all__ = [
     "bundle",
     "check",
     "config",
+    "confirm",
     "decide",
     "design",
     "early_results",

@@ -86,7 +86,7 @@ def confirm(
     seeds. Raises `StudyError` for a campaign that has kept nothing, while a proposal is open, and for whatever `run`
     and `decide` refuse.
 
-        ablate.confirming.confirm("campaigns/night.yaml").answer
+        ablate.confirm("campaigns/night.yaml", seeds=12).total_gain
     """
     context = open_campaign(campaign, workspace=workspace)
     record = context.record()

@@ -26,7 +26,18 @@ NEED_NONE = {"RunOptions", "Study", "StudyError", "Workspace"}
 """Classes, which the functions' examples show."""
 OF_A_SCRIPT = {"fingerprint", "must_match"}
 """They give nothing outside a study; shown in the docstring of `ablate.client`, and run by docs/how-to."""
-LEFT = {"amend", "bundle", "early_results", "export_model", "gate", "import_runs", "propose", "reproduce", "try_out"}
+LEFT = {
+    "amend",
+    "bundle",
+    "confirm",
+    "early_results",
+    "export_model",
+    "gate",
+    "import_runs",
+    "propose",
+    "reproduce",
+    "try_out",
+}
 """They need a study that is not decided, a repository, weights, or minutes."""
 
 MODULES = [
