@@ -91,6 +91,7 @@ def propose(
     why: str | None = None,
     again: str | None = None,
     give_up: str | None = None,
+    by: str | None = None,
     options: RunOptions | None = None,
     workspace: Workspace = HERE,
 ) -> ProposalResult:
@@ -99,8 +100,9 @@ def propose(
     `change` are values by dotted path, `commit` is the name of a commit; `why` is why it may help. Without a change the
     proposal that is open goes on, and where none is the last one is answered again; `give_up` is the reason to end the
     open one as a drop, without a look at its runs.
-    `again` is the reason to propose what was proposed before. Registers the campaign if need be. Raises `StudyError`
-    for a change that is none, or does not fit, for a proposal while another is open, and for whatever `run` refuses.
+    `again` is the reason to propose what was proposed before, `by` is who proposes. Registers the campaign if need be.
+    Raises `StudyError` for a change that is none, or does not fit, for a proposal while another is open, and for
+    whatever `run` refuses.
 
         ablate.propose("campaigns/night.yaml", {"optim.lr": 3e-3}, why="the loss falls slowly").answer
     """
@@ -132,7 +134,7 @@ def propose(
 
     if open_proposal(record.campaign, record.history).refused is not None:
         return ProposalResult(context.path, record, "out of budget")
-    proposal = _begun(context, wanted, why, again)
+    proposal = _begun(context, wanted, why, again, by)
     return _carried_out(context, proposal, options)
 
 
@@ -149,15 +151,20 @@ def _require_same(context: CampaignContext, proposal: BegunProposal, wanted: tup
 
 
 def _begun(
-    context: CampaignContext, wanted: tuple[dict[str, Any], str | None], why: str | None, again: str | None
+    context: CampaignContext,
+    wanted: tuple[dict[str, Any], str | None],
+    why: str | None,
+    again: str | None,
+    by: str | None,
 ) -> BegunProposal:
     """Put a proposal on record, with its study and seeds; everything that can be refused is refused before."""
     settings, commit = wanted
-    for option, text in (("--why", why), ("--again", again)):
+    missing = {"--why": "a reason", "--again": "a reason to repeat it", "--by": "the name of who proposes it"}
+    for option, text in (("--why", why), ("--again", again), ("--by", by)):
         if (option == "--why" and text is None) or (text is not None and not text.strip()):
             raise RegistrationError(
-                f"a proposal without {'a reason' if option == '--why' else 'a reason to repeat it'}",
-                required="why it may help, in words; it goes into the ledger",
+                f"a proposal without {missing[option]}",
+                required="words that go into the ledger: why it may help, why again, or who proposes it",
                 fix=f'{option} "..."',
             )
     assert why is not None
@@ -188,7 +195,8 @@ def _begun(
             n_seeds=record.campaign.stages.seeds[-1],
             used=record.used_seeds,
         )
-        repeated: dict[str, Any] = {} if again is None else {"again": again.strip()}
+        words = {"again": again, "by": by}
+        optional: dict[str, Any] = {name: text.strip() for name, text in words.items() if text is not None}
         entry = ProposedEntry(
             study=record.campaign.campaign,
             registration=record.entry.registration,
@@ -200,7 +208,7 @@ def _begun(
             best_sha256=best.sha256,
             content_sha256=content,
             run_as=name,
-            **repeated,
+            **optional,
         )
         proposal = BegunProposal(entry, best)
         # The study is written, read and pinned before the proposal is on record, and registered after it.

@@ -1,11 +1,12 @@
-"""Commands propose and confirm, and check and register of a campaign: options, output, exit codes.
+"""Commands propose, confirm and mcp, and check and register of a campaign: options, output, exit codes.
 
-What happens is in `ablate/campaigning.py`, `ablate/proposing.py` and `ablate/confirming.py`.
+What happens is in `ablate/campaigning.py`, `ablate/proposing.py`, `ablate/confirming.py` and `ablate/serving.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,10 +15,14 @@ import typer
 from ablate.cli.command import Result, Shown, command
 from ablate.cli.options import Exit
 from ablate.workspace import Workspace
+from prereg.campaign.history import runs_of
+from prereg.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from ablate.confirming import ConfirmationResult
     from ablate.proposing import ProposalResult
+    from prereg.campaign.record import BegunProposal, CampaignRecord
+    from prereg.campaign.spec import Campaign
 
 _ENDINGS = {
     "keep": Exit.OK,
@@ -49,6 +54,9 @@ def propose_command(
     give_up: Annotated[
         str | None, typer.Option("--give-up", metavar="REASON", help="End the open proposal as a drop, unseen.")
     ] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who proposes it: a person, or a program; kept in the ledger.")
+    ] = None,
     slots: Annotated[
         int | None, typer.Option("--jobs", min=1, help="Runs side by side (default: one per core or GPU).")
     ] = None,
@@ -75,6 +83,7 @@ def propose_command(
         why=why,
         again=again,
         give_up=give_up,
+        by=by,
         options=RunOptions(slots=slots, device=device),
         workspace=workspace,
     )
@@ -126,6 +135,45 @@ _CONFIRMED = {
     "inadmissible": Exit.INADMISSIBLE,
     "unfinished": Exit.INCOMPLETE,
 }
+
+
+@command(interrupted="nothing sealed was lost; the next call goes on")
+def mcp_command(
+    workspace: Workspace,
+    campaign: Annotated[
+        Path, typer.Argument(metavar="CAMPAIGN", help="Path of a campaign's file, such as campaigns/night.yaml.")
+    ],
+    *,
+    slots: Annotated[
+        int | None, typer.Option("--jobs", min=1, help="Runs side by side (default: one per core or GPU).")
+    ] = None,
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="auto (a GPU where there is one), cpu, cuda, or cuda:N.")
+    ] = "auto",
+) -> Result:
+    """Serve a campaign to a coding agent.
+
+    Speaks the Model Context Protocol on standard input and output, until that ends. Its tools propose, decide and
+    confirm as the commands do; none shows a result before its proposal has ended. Needs the extra `mcp`.
+
+    Example:  ablate mcp campaigns/night.yaml
+    """
+    from ablate.campaigning import check_campaign
+
+    if find_spec("mcp") is None:
+        raise UnsupportedError(
+            "the package mcp is not installed",
+            required="the official Python SDK of the Model Context Protocol",
+            fix="pip install 'ablate-prereg[mcp]'",
+        )
+    context = check_campaign(campaign, workspace=workspace)
+    import anyio
+
+    from ablate.serving import serve
+
+    jobs = () if slots is None else (f"--jobs={slots}",)
+    anyio.run(serve, context, (*jobs, f"--device={device}"))
+    return Result()
 
 
 @command(interrupted="nothing sealed was lost; repeat the command to go on")
@@ -181,8 +229,6 @@ def _end_of_confirmation(result: ConfirmationResult) -> Exit:
 
 
 def _confirmed(result: ConfirmationResult) -> dict[str, Any]:
-    from ablate.judge.campaign.confirmation import estimated_gain
-
     entry = result.confirmation.entry
     return {
         "answer": result.answer,
@@ -197,18 +243,7 @@ def _confirmed(result: ConfirmationResult) -> dict[str, Any]:
         "best": result.confirmation.best,
         "total_gain": result.total_gain,
         "sum_of_kept": result.sum_of_kept,
-        "proposals": [
-            {
-                "number": each.entry.number,
-                "change": each.entry.change,
-                "why": each.entry.why,
-                "end": None if each.end is None else each.end.outcome,
-                "given_up": None if each.end is None else each.end.given_up,
-                "seeds": None if each.end is None else each.end.seeds,
-                "estimated_gain": estimated_gain(each),
-            }
-            for each in result.record.proposals
-        ],
+        "proposals": [_of_proposal(each) for each in result.record.proposals],
         "decision": None if result.decided is None else result.decided.decision,
     }
 
@@ -236,15 +271,58 @@ def check_one_campaign(path: Path, workspace: Workspace) -> Result:
 
         yield campaign_section(campaign, record)
 
-    facts = {
+    return Result(
+        _of_campaign(campaign, record),
+        text,
+        next=f"ablate design {path}" if record is None else f"ablate propose {path}",
+    )
+
+
+def _of_campaign(campaign: Campaign, record: CampaignRecord | None) -> dict[str, Any]:
+    """All that a campaign promises, how far it is, and how each of its proposals ended; of an open one no result."""
+    proposals = () if record is None else record.proposals
+    begun = None if record is None else record.open
+    left = campaign.budget.runs - (0 if record is None else runs_of(record.history))
+    return {
         "campaign": campaign.campaign,
-        "error": campaign.error_words,
-        "proposals": campaign.budget.proposals,
-        "runs": campaign.budget.runs,
+        "title": campaign.title,
         "registration": None if record is None else record.entry.registration,
-        "begun": 0 if record is None else len(record.proposals),
+        "error": campaign.error_words,
+        "metric": campaign.metric,
+        "lower_is_better": campaign.lower_is_better(campaign.metric),
+        "smallest": campaign.smallest,
+        "guardrails": campaign.guardrails,
+        "stages": campaign.stages,
+        "budget": campaign.budget,
+        "proposals_left": campaign.budget.proposals - len(proposals),
+        "runs_left": left,
+        "settings": campaign.start["base"],
+        "best": None if record is None else record.best,
+        "open": None
+        if begun is None
+        else {"number": begun.entry.number, "change": begun.entry.change, "study": begun.entry.run_as},
+        "proposals": [_of_proposal(each) for each in proposals],
+        "confirmations": []
+        if record is None
+        else [{"number": each.entry.number, "study": each.entry.run_as} for each in record.confirmations],
     }
-    return Result(facts, text, next=f"ablate design {path}" if record is None else f"ablate propose {path}")
+
+
+def _of_proposal(proposal: BegunProposal) -> dict[str, Any]:
+    """A proposal and its end; the estimate of one that has ended alone."""
+    from ablate.judge.campaign.confirmation import estimated_gain
+
+    entry, end = proposal.entry, proposal.end
+    return {
+        "number": entry.number,
+        "change": entry.change,
+        "why": entry.why,
+        "by": entry.by,
+        "end": None if end is None else end.outcome,
+        "given_up": None if end is None else end.given_up,
+        "seeds": None if end is None else end.seeds,
+        "estimated_gain": estimated_gain(proposal),
+    }
 
 
 def register_one_campaign(path: Path, workspace: Workspace) -> Result:

@@ -575,6 +575,8 @@ class ProposedEntry(Entry):
     """The study that carries it out."""
     again: str | None = None
     """Why code and configuration that were proposed before are proposed again."""
+    by: str | None = None
+    """Who proposed it, as they say: a person, or a program with its version."""
 
 
 class StagedEntry(Entry):

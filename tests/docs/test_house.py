@@ -40,6 +40,7 @@ VERBS = (
     "campaigning",
     "proposing",
     "confirming",
+    "serving",
 )
 
 # room -> what its modules may import beside the standard library. A module belongs to the longest room it starts with.
