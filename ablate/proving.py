@@ -9,7 +9,7 @@ is unfinished is no look at its outcome.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -240,9 +240,9 @@ def bundle(
 
     Of a campaign's file the bundle holds the studies of all its proposals, but for the runs of an open one. `out` is
     the file, STUDY.ablate.zip by default. `whole_ledger` includes the entries of other studies, `weights` the final
-    weights. `evidence` writes the committed evidence of a decided study, every sealed run in it, over what was
-    committed before. Raises `StudyFileError` where another file is in its place, `EvidenceError` where the bundle would
-    fail its own check.
+    weights. `evidence` writes the committed evidence of a decided study, or of a campaign, every sealed run in it, over
+    what was committed before. Raises `StudyFileError` where another file is in its place, `EvidenceError` where the
+    bundle would fail its own check.
 
         bundled = ablate.bundle("studies/own.yaml", out=Path("own.ablate.zip"))
         bundled.path, bundled.check.intact
@@ -277,6 +277,7 @@ def _bundle_campaign(
     """The bundle of a registered campaign, with all its proposals."""
     from ablate.campaigning import open_campaign
     from ablate.verification.bundle import SUFFIX, write_campaign_bundle
+    from ablate.verification.evidence import entries_about
 
     context = open_campaign(path, workspace=workspace)
     record = context.record()
@@ -286,42 +287,61 @@ def _bundle_campaign(
             required="a registered campaign",
             fix=f"ablate register {path}",
         )
-    if evidence:
-        raise SpecError(
-            "--evidence with a campaign",
-            required="a decided study; a campaign is packed into a file for others",
-            fix=f"ablate bundle {path}",
-        )
     target = out or Path(f"{context.campaign.campaign}{SUFFIX}")
-    return write_campaign_bundle(context.root, record, target, check=verify, whole_ledger=whole_ledger, weights=weights)
+    if evidence:
+        _require_no_choice(path, chosen=out is not None or weights)
+        if record.open is not None or not record.proposals:
+            raise EvidenceError(
+                f"a proposal of '{record.campaign.campaign}' is open"
+                if record.open is not None
+                else f"'{record.campaign.campaign}' has no proposal",
+                required="proposals that have ended, whose evidence is to be kept",
+                fix=f"ablate propose {path}",
+            )
+        entries = context.ledger.entries()
+        _require_every_run(context.root, entries_about(entries, record.campaign.campaign))
+        target = context.root.evidence(record.campaign.campaign)
+        target.parent.mkdir(parents=True, exist_ok=True)
+    return write_campaign_bundle(
+        context.root, record, target, check=verify, whole_ledger=whole_ledger, weights=weights, replace=evidence
+    )
 
 
 def _place_of_evidence(context: StudyContext, registration: Registration, *, chosen: bool) -> Path:
     """Where the committed evidence lies, of a decided study of which every sealed run is here."""
-    from prereg.registry.plan import sealed_places
-
-    mine = context.entries
-    if chosen:
-        raise SpecError(
-            "--evidence with --out or --weights",
-            required="one or the other: what is committed has its place, and holds no weights",
-            fix=f"ablate bundle {context.path} --evidence",
-        )
-    if not any(entry.event == "decided" and entry.registration == registration.sha256 for entry in mine):
+    _require_no_choice(context.path, chosen=chosen)
+    if not any(entry.event == "decided" and entry.registration == registration.sha256 for entry in context.entries):
         raise EvidenceError(
             f"'{context.study.study}' has not been decided",
             required="a decision whose evidence is to be kept",
             fix=f"ablate decide {context.path}",
         )
+    _require_every_run(context.root, context.entries)
+    return context.root.evidence(context.study.study)
+
+
+def _require_no_choice(path: Path, *, chosen: bool) -> None:
+    """Refuse another place, or weights, for what is committed."""
+    if chosen:
+        raise SpecError(
+            "--evidence with --out or --weights",
+            required="one or the other: what is committed has its place, and holds no weights",
+            fix=f"ablate bundle {path} --evidence",
+        )
+
+
+def _require_every_run(root: Root, mine: Sequence[Entry]) -> None:
+    """Raise `EvidenceError` unless every sealed run that these entries name is here."""
+    from prereg.registry.plan import sealed_places
+
     # Every run that any registration of the study sealed: what was decided before an amendment is evidence too.
-    sealed = [place for runs in sealed_places(context.root, mine).values() for place in runs]
-    if absent := [context.root.relative(place) for place in sealed if not place.exists()]:
+    sealed = [place for runs in sealed_places(root, mine).values() for place in runs]
+    if absent := [root.relative(place) for place in sealed if not place.exists()]:
         raise EvidenceError(
             f"{len(absent)} of {len(sealed)} sealed runs are not here, {absent[0]} among them",
             required="every run that the ledger sealed: evidence with gaps would take the place of the whole",
             fix="restore them from where they were made",
         )
-    return context.root.evidence(context.study.study)
 
 
 def verify(

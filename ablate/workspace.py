@@ -204,14 +204,15 @@ def published_beside(context: StudyContext) -> LoadedPublished | None:
 @contextmanager
 def with_evidence(context: StudyContext) -> Iterator[StudyContext]:
     """The study with its runs: those of `data/runs`, or, where none of its sealed runs is there, those of its committed
-    evidence, whose file is then its `evidence_path`.
+    evidence, or of its campaign's, whose file is then its `evidence_path`.
 
     Raises `EvidenceError` where they would be read and are not what was committed.
     """
-    from ablate.verification.evidence import committed_evidence
+    from ablate.verification.evidence import committed_as, committed_evidence
 
-    study = context.study.study
-    with committed_evidence(context.root, study, context.ledger.readable()) as evidence:
+    study, entries = context.study.study, context.ledger.readable()
+    name = committed_as(context.root, study, entries)
+    with committed_evidence(context.root, name, entries) as evidence:
         runs = context.root.all_runs(study)
         # Damaged evidence is no fault as long as it is not read: runs in data/runs come first.
         if evidence.item is not None and evidence.item.faults and not any(runs.glob("*/*/*/run.json")):
@@ -220,7 +221,7 @@ def with_evidence(context: StudyContext) -> Iterator[StudyContext]:
                 required="the evidence as it was committed, since no run is in data/runs",
                 fix=f"ablate verify {context.path}; restore the file from version control",
             )
-        path = context.root.evidence(study) if evidence.in_use else None
+        path = context.root.evidence(name) if evidence.in_use else None
         yield replace(context, root=evidence.root, evidence_path=path)
 
 

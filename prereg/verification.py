@@ -13,7 +13,13 @@ from typing import Literal
 
 from pydantic import computed_field
 
-from prereg.campaign.record import CAMPAIGN_EVENTS, campaign_faults, campaigns_of, earlier_campaigns
+from prereg.campaign.record import (
+    CAMPAIGN_EVENTS,
+    campaign_faults,
+    campaigns_of,
+    earlier_campaigns,
+    studies_of_campaign,
+)
 from prereg.commits.held import compare_commits
 from prereg.documents.page import compare_page
 from prereg.errors import RegistrationError, StudyError, StudyFileError, nearest
@@ -24,7 +30,6 @@ from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.history import as_registered, differing_fields
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import (
-    ConfirmingEntry,
     ContinuedEntry,
     EarlierCampaign,
     Entry,
@@ -195,10 +200,7 @@ def studies_to_check(root: Root, entries: Sequence[Entry], named: str | None) ->
         return (named,)
     # One that a crash kept from being registered has nothing to be checked.
     registered = {entry.study for entry in entries if isinstance(entry, PromiseEntry)}
-    run_as = (
-        entry.run_as for entry in entries if isinstance(entry, ProposedEntry | ConfirmingEntry) and entry.study == named
-    )
-    return tuple(study for study in run_as if study in registered)
+    return tuple(study for study in studies_of_campaign(entries, named) if study in registered)
 
 
 def check_campaigns(root: Root, entries: Sequence[Entry], named: str | None) -> Iterator[Item]:

@@ -382,6 +382,7 @@ def write_campaign_bundle(
     check: Callable[[Path], Verification],
     whole_ledger: bool = False,
     weights: bool = False,
+    replace: bool = False,
 ) -> Bundled:
     """The same of a campaign, with the studies of all its proposals."""
     name = record.campaign.campaign
@@ -389,7 +390,7 @@ def write_campaign_bundle(
     contents, left_out, ledger = gathered_campaign(root, record, whole_ledger=whole_ledger, weights=weights)
     contents |= campaign_guide(contents, record, head=ledger.head, left_out=left_out, version=this_tool().version)
     about = {"study": name, "registration": record.entry.registration, "ledger": ledger, "left_out": left_out}
-    return _packed(about, contents, target, check=check, replace=False)
+    return _packed(about, contents, target, check=check, replace=replace)
 
 
 def _require_place(target: Path, name: str) -> None:

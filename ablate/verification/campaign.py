@@ -5,7 +5,7 @@ The first shows nothing and is done for an open proposal too; runs are read of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ablate.judge.campaign.confirmation import confirmation_document
@@ -40,14 +40,17 @@ CONFIRMATIONS = "studies of confirmations"
 DECIDED_AGAIN = "proposals decided again"
 
 
-def campaign_items(root: Root, entries: Sequence[Entry], named: str | None) -> Iterator[Item]:
-    """The record of every campaign, or of the one that is named, its studies, and its decisions judged again."""
+def campaign_items(
+    root: Root, entries: Sequence[Entry], named: str | None, runs_from: Mapping[str, Root]
+) -> Iterator[Item]:
+    """The record of every campaign, or of the one that is named, its studies, and its decisions judged again.
+    `runs_from` says by campaign where its runs are read."""
     yield from check_campaigns(root, entries, named)
     for name in campaigns_of(entries):
         if named in (None, name) and not campaign_faults(entries, name):
             record = campaign_record(entries, name)
             assert record is not None, name
-            yield from _items_of(root, record)
+            yield from _items_of(runs_from.get(name, root), record)
             yield from _confirmations(root, record, entries)
 
 

@@ -2,7 +2,8 @@
 
 Runs are in no version control, so a verdict in a clone would have nothing left that gives it. Where none of a study's
 sealed runs is on the disk, those of this bundle are read in their place; study, lock, ledger, verdict and reports are
-those of the repository, and its ledger says of every record whether it is the one that was sealed.
+those of the repository, and its ledger says of every record whether it is the one that was sealed. That of a campaign
+holds the runs of all that it began.
 
 `decide` logs a decision only where it is another than the last one. So evidence that was bundled before the last
 decision shows another verdict, or lacks its runs, and only on the disk of its author does nothing else say so.
@@ -19,9 +20,17 @@ from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS
 from ablate.records.parquet import TableError, read_parquet
 from ablate.verification.archive import Unpacked, unpacked
 from ablate.verification.manifest import UnsoundError
+from prereg.campaign.record import studies_of_campaign
 from prereg.errors import StudyError
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import (
+    ConfirmingEntry,
+    DecidedEntry,
+    Entry,
+    OpenedEntry,
+    ProposedEntry,
+    StagedEntry,
+)
 from prereg.registry.paths import Root
 from prereg.registry.plan import sealed_places
 from prereg.text import counted, moment, short
@@ -36,7 +45,7 @@ FREE_ROWS = 1_000_000
 
 @dataclass(frozen=True)
 class CommittedEvidence:
-    """What is committed of a study's evidence, for as long as it is unpacked."""
+    """What is committed of the evidence of a study, or of a campaign, for as long as it is unpacked."""
 
     root: Root
     """The repository, its runs those of the bundle where `in_use`."""
@@ -55,12 +64,13 @@ class CommittedEvidence:
 
 @contextmanager
 def committed_evidence(root: Root, study: str, entries: Sequence[Entry]) -> Iterator[CommittedEvidence]:
-    """The committed evidence of a study, checked against the entries of the repository's ledger; raises nothing."""
+    """The committed evidence of a study or campaign, checked against the entries of the repository's ledger; raises
+    nothing."""
     path = root.evidence(study)
     if not path.exists():
         yield CommittedEvidence(root)
         return
-    mine = [entry for entry in entries if entry.study == study]
+    mine = entries_about(entries, study)
     sealed = _sealed(root, mine)
     with ExitStack() as stack:
         faults: tuple[str, ...] = ()
@@ -88,6 +98,19 @@ def committed_evidence(root: Root, study: str, entries: Sequence[Entry]) -> Iter
         yield CommittedEvidence(used, bundled, Item(study=study, what=COMMITTED, faults=faults, note=note), stale)
 
 
+def entries_about(entries: Sequence[Entry], name: str) -> list[Entry]:
+    """The entries of a study; of a campaign also those of the studies that carry out what it began."""
+    names = {name, *studies_of_campaign(entries, name)}
+    return [entry for entry in entries if entry.study in names]
+
+
+def committed_as(root: Root, study: str, entries: Sequence[Entry]) -> str:
+    """Under whose name the evidence of a study is committed: its own, or that of the campaign which began it."""
+    begun = (entry for entry in entries if isinstance(entry, ProposedEntry | ConfirmingEntry))
+    campaign = next((entry.study for entry in begun if entry.run_as == study), None)
+    return study if campaign is None or root.evidence(study).exists() else campaign
+
+
 def _sealed(root: Root, mine: Sequence[Entry]) -> list[Path]:
     return [place for runs in sealed_places(root, mine).values() for place in runs]
 
@@ -95,19 +118,22 @@ def _sealed(root: Root, mine: Sequence[Entry]) -> list[Path]:
 def _stale(root: Root, unpacked_bundle: Unpacked, mine: Sequence[Entry]) -> str:
     """How evidence was bundled before the last decision; empty where it was not. An amendment alone, or other words of
     the study, leave it that of the last decision."""
-    decided = [entry for entry in mine if entry.event == "decided"]
+    decided = [entry for entry in mine if isinstance(entry, DecidedEntry | StagedEntry)]
     if not decided:
         return ""
     # By the entry and not by its time: the bundle's copy of the ledger holds the decision, or was made before it.
     last, manifest = decided[-1], unpacked_bundle.manifest
     held = {entry.sha256 for entry in Ledger(unpacked_bundle.folder / manifest.ledger.file).entries()}
-    if manifest.registration == last.registration and last.sha256 in held:
+    opened = next((entry for entry in mine if isinstance(entry, OpenedEntry)), None)
+    # A campaign is registered once, whatever its studies are.
+    is_current = opened is not None or manifest.registration == last.registration
+    if is_current and last.sha256 in held:
         return ""
-    study = root.relative(root.study(last.study))
-    under = "" if manifest.registration == last.registration else f" under {short(manifest.registration)}"
+    source = root.relative(root.study(manifest.study)) if opened is None else opened.file
+    under = "" if is_current else f" under {short(manifest.registration)}"
     return (
-        f"{root.relative(root.evidence(last.study))} was made{under} before the last decision ({moment(last.at)}, "
-        f"registration {short(last.registration)}), and must hold that one (ablate bundle {study} --evidence)"
+        f"{root.relative(root.evidence(manifest.study))} was made{under} before the last decision ({moment(last.at)}, "
+        f"registration {short(last.registration)}), and must hold that one (ablate bundle {source} --evidence)"
     )
 
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,12 +27,19 @@ from ablate.records.gather import history_faults
 from ablate.records.store import RunFolder
 from ablate.verification.archive import Unpacked, is_bundle, is_safe, unpacked
 from ablate.verification.campaign import campaign_items
-from ablate.verification.evidence import CommittedEvidence, committed_evidence, oversized
+from ablate.verification.evidence import CommittedEvidence, committed_as, committed_evidence, oversized
 from ablate.verification.guide import README, campaign_guide_differs, guide_differs
 from ablate.verification.manifest import UnsoundError, is_this, this_tool, version_note
 from ablate.verification.pins import pin_items
 from ablate.verification.result import BundleFacts, StudySummary, Verification
-from prereg.campaign.record import campaign_faults, campaign_record, end_of, proposal_run_as
+from prereg.campaign.record import (
+    campaign_faults,
+    campaign_record,
+    campaigns_of,
+    end_of,
+    proposal_run_as,
+    studies_of_campaign,
+)
 from prereg.errors import StudyError
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
@@ -144,33 +151,48 @@ def _verified(source: Source, trust: Trust, reports_of: ReportsOf | None) -> Ver
     large = oversized(root.path / "data" / "runs") if bundle is not None and sound else ""
     if large:
         items.append(item(bundle.manifest.study if bundle else "", "sealed records", large))
-    elif sound:
-        try:
-            items += campaign_items(root, entries, source.named)
-            items += _campaign_guide(source, entries)
-        except (StudyError, ValueError, TypeError, KeyError) as error:
-            if bundle is None:
-                raise
-            fault = error.found if isinstance(error, StudyError) else str(error)
-            items.append(item(bundle.manifest.study, "campaign", f"cannot be read: {fault}"))
-    # 3. Study by study. Of a bundle only once ledger and tables are harmless.
-    for name in source.studies if bundle is None or (sound and not large) else ():
-        try:
-            with committed_evidence(root, name, entries) as evidence:
-                study = _StudyCheck(source, evidence, name, entries, sound=sound)
-                items += study.items(reports_of)
-                summaries.append(study.summary())
-            checks = examine_seals(root, name, entries, trust)
-        except (StudyError, ValueError, TypeError, KeyError) as error:
-            # In the user's own repository the error says what to fix; in a stranger's file it is a finding.
-            if bundle is None:
-                raise
-            # Well-formed, and yet not what any version writes: a stranger's ledger may say anything.
-            fault = error.found if isinstance(error, StudyError) else str(error)
-            items.append(item(name, "contents", f"cannot be read: {fault}"))
-            continue
-        items += seal_items(root, name, checks, unnamed_seals(root, name, entries) if sound else ())
-        seals += checks
+    with ExitStack() as stack:
+        # That of a campaign is unpacked once for all of its studies.
+        of_campaigns = {
+            name: stack.enter_context(committed_evidence(root, name, entries))
+            for name in campaigns_of(entries)
+            if not large and {name, *studies_of_campaign(entries, name)} & {source.named, *source.studies}
+        }
+        if sound and not large:
+            try:
+                roots = {name: evidence.root for name, evidence in of_campaigns.items()}
+                items += campaign_items(root, entries, source.named, roots)
+                items += _evidence_of_campaigns(source, of_campaigns, entries)
+                items += _campaign_guide(source, entries)
+            except (StudyError, ValueError, TypeError, KeyError) as error:
+                if bundle is None:
+                    raise
+                fault = error.found if isinstance(error, StudyError) else str(error)
+                items.append(item(bundle.manifest.study, "campaign", f"cannot be read: {fault}"))
+        # 3. Study by study. Of a bundle only once ledger and tables are harmless.
+        for name in source.studies if bundle is None or (sound and not large) else ():
+            try:
+                with ExitStack() as of_study:
+                    place = committed_as(root, name, entries)
+                    evidence = (
+                        CommittedEvidence(of_campaigns[place].root)
+                        if place in of_campaigns
+                        else of_study.enter_context(committed_evidence(root, name, entries))
+                    )
+                    study = _StudyCheck(source, evidence, name, entries, sound=sound)
+                    items += study.items(reports_of)
+                    summaries.append(study.summary())
+                checks = examine_seals(root, name, entries, trust)
+            except (StudyError, ValueError, TypeError, KeyError) as error:
+                # In the user's own repository the error says what to fix; in a stranger's file it is a finding.
+                if bundle is None:
+                    raise
+                # Well-formed, and yet not what any version writes: a stranger's ledger may say anything.
+                fault = error.found if isinstance(error, StudyError) else str(error)
+                items.append(item(name, "contents", f"cannot be read: {fault}"))
+                continue
+            items += seal_items(root, name, checks, unnamed_seals(root, name, entries) if sound else ())
+            seals += checks
     return Verification(
         items=tuple(items),
         head=Ledger(root.ledger).head() if sound else "",
@@ -178,6 +200,32 @@ def _verified(source: Source, trust: Trust, reports_of: ReportsOf | None) -> Ver
         studies=tuple(summaries),
         bundle=None if bundle is None else _facts(bundle),
     )
+
+
+def _evidence_of_campaigns(
+    source: Source, of_campaigns: Mapping[str, CommittedEvidence], entries: tuple[Entry, ...]
+) -> Iterator[Item]:
+    """The committed evidence of campaigns, whether or not its runs are read."""
+    for name, evidence in of_campaigns.items():
+        if source.named in (None, name) and evidence.item is not None:
+            yield _checked_evidence(evidence, evidence.item, studies_of_campaign(entries, name), entries)
+
+
+def _checked_evidence(
+    evidence: CommittedEvidence, unpacked_as: Item, studies: Sequence[str], entries: Sequence[Entry]
+) -> Item:
+    """The committed evidence with the faults of its records, unless these are read: then `check_records` names them."""
+    faults = unpacked_as.faults
+    if evidence.bundled is not None and not evidence.in_use:
+        place = evidence.root.relative(evidence.root.evidence(unpacked_as.study))
+        of_records = [
+            checked
+            for study in studies
+            for checked in check_records(evidence.bundled, study, [entry for entry in entries if entry.study == study])
+        ]
+        faults = tuple(f"{place}: {fault}" for checked in of_records for fault in checked.faults)
+    faults += (evidence.stale,) if evidence.stale else ()
+    return unpacked_as.model_copy(update={"faults": faults})
 
 
 def _campaign_guide(source: Source, entries: tuple[Entry, ...]) -> Iterator[Item]:
@@ -309,15 +357,10 @@ class _StudyCheck:
 
     def _committed(self) -> list[Item]:
         """The committed evidence, whether or not its runs are read; of those that are, `check_records` speaks."""
-        evidence, place = self.evidence, self.root.relative(self.root.evidence(self.name))
-        if evidence.item is None:
+        unpacked_as = self.evidence.item
+        if unpacked_as is None:
             return []
-        faults = evidence.item.faults
-        if evidence.bundled is not None and not evidence.in_use:
-            of_records = check_records(evidence.bundled, self.name, self.entries)
-            faults = tuple(f"{place}: {fault}" for checked in of_records for fault in checked.faults)
-        faults += (evidence.stale,) if evidence.stale else ()
-        return [evidence.item.model_copy(update={"faults": faults})]
+        return [_checked_evidence(self.evidence, unpacked_as, [self.name], self.entries)]
 
     def _guide(self) -> Iterator[Item]:
         """What a reader without ablate reads in a bundle, against the files that it describes."""

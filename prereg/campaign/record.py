@@ -227,6 +227,12 @@ def campaigns_of(entries: Iterable[Entry]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(entry.study for entry in entries if entry.event in CAMPAIGN_EVENTS))
 
 
+def studies_of_campaign(entries: Iterable[Entry], campaign: str) -> tuple[str, ...]:
+    """The studies that carry out the proposals and confirmations of a campaign, in the order of the ledger."""
+    begun = ProposedEntry | ConfirmingEntry
+    return tuple(entry.run_as for entry in entries if isinstance(entry, begun) and entry.study == campaign)
+
+
 def earlier_campaigns(entries: Sequence[Entry], opened: OpenedEntry) -> tuple[EarlierCampaign, ...]:
     """The campaigns of a ledger on the metric of one that is registered after these entries: a campaign that begins
     anew after bad luck has an error rate of its own, and the two together have a larger one."""

@@ -136,8 +136,8 @@ def test_the_public_names_are_the_ones_a_notebook_needs() -> None:
     code = "import ablate, sys; assert 'torch' not in sys.modules; print(*ablate.__all__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
-        *("RunOptions", "Study", "StudyError", "Workspace", "amend", "bundle", "check", "config", "decide", "design"),
-        *("early_results", "export_model", "fingerprint", "gate", "import_runs", "judge_frame", "load"),
+        *("RunOptions", "Study", "StudyError", "Workspace", "amend", "bundle", "check", "config", "confirm", "decide"),
+        *("design", "early_results", "export_model", "fingerprint", "gate", "import_runs", "judge_frame", "load"),
         *("log", "must_match", "new"),
         *("plan_runs", "propose", "register", "report", "reproduce", "results", "run", "seed", "status"),
         *("train", "try_out"),

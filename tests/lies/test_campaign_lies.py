@@ -215,8 +215,35 @@ def test_a_bundle_of_a_campaign_holds_what_has_ended(house: Campaign, stop: Path
     }
     assert {f"studies/night-p{number}.lock.json" for number in (1, 2, 3, 4)} <= set(names)
     assert bundled.check.intact and "campaigns/night.yaml" in names
-    with pytest.raises(StudyError, match="--evidence with a campaign"):
+    with pytest.raises(StudyError, match="a proposal of 'night' is open"):
         api.bundle(house.file, evidence=True, workspace=WORKSPACE)
+
+
+@pytest.mark.slow
+def test_a_clone_without_runs_decides_proposals_again_from_the_committed_evidence(house: Campaign) -> None:
+    place = api.bundle(house.file, evidence=True, workspace=WORKSPACE).path
+    assert place == house.path / "reports" / "night" / "evidence.ablate.zip"
+    # 1. Next to the runs it is held against the ledger; without them it is read in their place.
+    assert not changed(house)
+    shutil.rmtree(house.path / "data" / "runs")
+    items = {(each.study, each.what): each for each in verify_target(house.file).items}
+    assert items["night", DECIDED].note == "3 proposals" and not items["night", DECIDED].unchecked
+    assert items["night-p1", RECORDS].note.endswith("6 of 6 sealed runs hold")
+    assert "none of these is in data/runs, so they are read from there" in items["night", "committed evidence"].note
+    assert not changed(house)
+    # 2. A study of the campaign finds its runs there too.
+    assert verify_target(house.path / "studies" / "night-p1.yaml").intact
+    # 3. Another record in it is found, and the proposals are not decided again from it.
+    honest = place.read_bytes()
+    with zipfile.ZipFile(place) as archive:
+        record = next(archive.read(name) for name in archive.namelist() if name.endswith("metrics.parquet"))
+    place.write_bytes(honest.replace(record, bytes([record[0]]) + record[1:-1][::-1] + record[-1:]))
+    assert changed(house) == {"committed evidence"}
+    place.write_bytes(honest)
+    # 4. Evidence that another decision has followed says so.
+    assert house.propose(gain=0.6).answer == "keep"
+    (stale,) = [fault for each in verify_target(house.file).items for fault in each.faults if "evidence" in fault]
+    assert "was made before the last decision" in stale and "ablate bundle campaigns/night.yaml --evidence" in stale
 
 
 @pytest.mark.slow
