@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rfc8785
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from prereg_samples import COMMAND, EMBNORM, NORMPLACE, PIN
 
@@ -264,6 +265,19 @@ def test_a_whole_float_is_written_as_an_integer() -> None:
 def test_what_json_cannot_carry_raises(value: float) -> None:
     with pytest.raises(ValueError, match=r"."):
         canonical_bytes({"a": value})
+
+
+@given(JSON)
+@example([1e-5, 1e-4, 0.1, 1e15, 1e16, 1e21, -0.0, -2.0, 2**53 - 1])
+@example({"\ue000": 1, "\U00010000": 2, "a": "\x7f\x00\u2028"})
+def test_canonical_bytes_are_those_of_the_library(value: object) -> None:
+    assert canonical_bytes(value) == rfc8785.dumps(value)
+
+
+@pytest.mark.parametrize("value", [{1: 2}, {"a": {None: 1}}, {"\ud800": 1}, "\ud800", {1}, b"", 2.5j])
+def test_what_json_cannot_say_raises(value: object) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        canonical_bytes(value)
 
 
 @given(JSON)

@@ -31,6 +31,7 @@ MOST_SPREAD = 40.0
 """In true SDs: of all samples of two or more, none that a double can count has a larger SD."""
 
 
+@lru_cache(maxsize=4096)
 def t_test_power(
     kind: Kind, size_sd: float, n: float, alpha: float, *, refuted_below: float | None = None, df: float | None = None
 ) -> float:
@@ -94,6 +95,7 @@ def t_test_power(
     return _mean(rejects, free, corner, rise=rise)
 
 
+@lru_cache(maxsize=4096)
 def detectable(kind: Kind, n: float, alpha: float, target: float = 0.8, *, df: float | None = None) -> float:
     """The size, in SDs of the differences, that reaches the target power.
 
@@ -110,6 +112,7 @@ def detectable(kind: Kind, n: float, alpha: float, target: float = 0.8, *, df: f
     return root(lambda size: t_test_power(kind, size, n, alpha, df=df) - target, 0.0, high, xtol=1e-9)
 
 
+@lru_cache(maxsize=4096)
 def seeds_for(
     kind: Kind, size_sd: float, alpha: float, target: float, *, refuted_below: float | None = None
 ) -> int | None:
