@@ -170,7 +170,7 @@ class PlannedRemovals:
 def plan_removals(
     campaign: str | Path, *, seeds: int | None = None, again: str | None = None, workspace: Workspace = HERE
 ) -> PlannedRemovals:
-    """What `remove` would try, and at most how many runs it would take; writes nothing. Raises as `remove` does.
+    """What `remove_changes` would try, and at most how many runs it would take; writes nothing. Raises as that does.
 
     ablate.removing.plan_removals("campaigns/night.yaml").most_runs
     """
@@ -194,7 +194,7 @@ def plan_removals(
     )
 
 
-def remove(
+def remove_changes(
     campaign: str | Path,
     *,
     seeds: int | None = None,
@@ -211,7 +211,7 @@ def remove(
     `StudyError` for a campaign of which nothing can be removed, while a proposal is open, and for whatever `run` and
     `decide` refuse.
 
-        ablate.removing.remove("campaigns/night.yaml").removed
+        ablate.removing.remove_changes("campaigns/night.yaml").removed
     """
     context = open_campaign(campaign, workspace=workspace)
     record = _record(context)
@@ -449,13 +449,13 @@ def _tried(
 ) -> Iterator[TriedRemoval]:
     """The removals that have ended, with their numbers from the decisions of their studies."""
     from ablate.deciding import results
-    from ablate.judge.campaign.removal import gain_within, level_of
+    from ablate.judge.campaign.removal import gain_within, level_of_removal
 
     workspace = replace(context.workspace, root=context.root.path)
     for removal in reduction:
         if removal.end is None:
             continue
-        tried = TriedRemoval(removal, level_of(record, removal), None)
+        tried = TriedRemoval(removal, level_of_removal(record, removal), None)
         if removal.end.given_up is None:
             decision = results(context.root.study(removal.entry.run_as), workspace=workspace).decision
             not_shown = tuple(each.metric for each in decision.findings if each.outcome != "supported")

@@ -226,9 +226,11 @@ def confirm_command(
     if removing and dry_run:
         return _planned_removals(workspace, campaign, seeds, again)
     if removing:
-        from ablate.removing import remove
+        from ablate.removing import remove_changes
 
-        removed = remove(campaign, seeds=seeds, again=again, give_up=give_up, options=options, workspace=workspace)
+        removed = remove_changes(
+            campaign, seeds=seeds, again=again, give_up=give_up, options=options, workspace=workspace
+        )
         return _removed(removed)
     if dry_run or give_up is not None:
         raise StudyError(

@@ -82,7 +82,7 @@ def removal_level(n_kept: int, removed: Sequence[bool]) -> float:
     return REMOVAL_ERROR * shares / n_kept
 
 
-def level_of(record: CampaignRecord, removal: BegunRemoval) -> float:
+def level_of_removal(record: CampaignRecord, removal: BegunRemoval) -> float:
     """The one-sided level of a removal that is on record."""
     entry = removal.entry
     if entry.change is None:
@@ -126,7 +126,7 @@ def removal_document(record: CampaignRecord, removal: BegunRemoval) -> dict[str,
             {"verdict": NOT_SHOWN},
         ],
         # Every claim has to hold, so that none needs a correction.
-        "analysis": {"alpha": level_of(record, removal), "correct": "none"},
+        "analysis": {"alpha": level_of_removal(record, removal), "correct": "none"},
         "assume": {
             "metrics": {metric: each.model_dump(mode="json") for metric, each in campaign.assume.metrics.items()},
             "power_floor": 0.0,
