@@ -15,6 +15,7 @@ from prereg.campaign.record import (
     confirmation_run_as,
     earlier_campaigns,
     proposal_run_as,
+    removal_run_as,
     start_sha256,
 )
 from prereg.campaign.spec import BEST, Campaign
@@ -222,17 +223,18 @@ def refuse_proposal(context: StudyContext, required: str) -> None:
 def refuse_amendment(context: StudyContext) -> None:
     """Refuse to amend a study that follows from a campaign and its ledger alone."""
     refuse_proposal(context, "a proposal as it was registered; what it should have been is another proposal")
-    entries = context.ledger.entries()
-    confirmation = confirmation_run_as(entries, context.study.study)
-    if confirmation is not None:
-        files = (
-            entry.file for entry in entries if isinstance(entry, OpenedEntry) and entry.study == confirmation.study
-        )
-        raise RegistrationError(
-            f"'{context.study.study}' is confirmation {confirmation.number} of the campaign '{confirmation.study}'",
-            required="a confirmation as it was registered",
-            fix=f"ablate confirm {next(files, 'CAMPAIGN')} --again REASON",
-        )
+    entries, study = context.ledger.entries(), context.study.study
+    for what, begun, option in (
+        ("confirmation", confirmation_run_as(entries, study), ""),
+        ("removal", removal_run_as(entries, study), " --remove"),
+    ):
+        if begun is not None:
+            files = (entry.file for entry in entries if isinstance(entry, OpenedEntry) and entry.study == begun.study)
+            raise RegistrationError(
+                f"'{study}' is {what} {begun.number} of the campaign '{begun.study}'",
+                required=f"a {what} as it was registered",
+                fix=f"ablate confirm {next(files, 'CAMPAIGN')}{option} --again REASON",
+            )
 
 
 def pinned_start(context: CampaignContext) -> tuple[str | None, str]:

@@ -11,6 +11,7 @@ What a crash leaves is taken up at the last of these steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +22,7 @@ from ablate.workspace import HERE, Workspace
 from prereg.campaign.record import BegunConfirmation, CampaignRecord, seeds_of_confirmation
 from prereg.errors import RegistrationError, StudyError, Where
 from prereg.registry.disk import write_whole
-from prereg.registry.ledger_entry import ConfirmingEntry, DecidedEntry, ReportedEntry
+from prereg.registry.ledger_entry import ConfirmingEntry, DecidedEntry, Entry, ReportedEntry
 
 if TYPE_CHECKING:
     from ablate.judge.campaign.confirmation import TotalGain
@@ -145,15 +146,9 @@ def _is_decided(context: CampaignContext, confirmation: BegunConfirmation) -> bo
     return any(isinstance(entry, DecidedEntry) and entry.study == confirmation.entry.run_as for entry in entries)
 
 
-def _is_reported(context: CampaignContext, confirmation: BegunConfirmation) -> bool:
-    entries = context.ledger.entries()
-    return any(isinstance(entry, ReportedEntry) and entry.study == confirmation.entry.run_as for entry in entries)
-
-
 def _begun(context: CampaignContext, n_seeds: int | None, again: str | None) -> BegunConfirmation:
     """Put a confirmation on record, with its study and seeds; everything that can be refused is refused before."""
     from ablate.judge.campaign.confirmation import seeds_by_default
-    from ablate.registering import prepare
 
     # The seeds follow from the last entry of the ledger: none may come between.
     with context.ledger.hold():
@@ -162,13 +157,7 @@ def _begun(context: CampaignContext, n_seeds: int | None, again: str | None) -> 
         number = len(record.confirmations) + 1
         name = f"{record.campaign.campaign}-confirm{number}"
         refuse_name_of_study(context, name)
-        if pinned_start(context)[1] != record.entry.start_sha256:
-            raise RegistrationError(
-                f"code or data of '{record.campaign.campaign}' are not what they were when it was registered",
-                required="start and best as they were compared",
-                fix="restore the files",
-                where=Where(file=context.path),
-            )
+        require_start(context, record)
         repeated: dict[str, Any] = {} if again is None else {"again": again.strip()}
         entry = ConfirmingEntry(
             study=record.campaign.campaign,
@@ -188,17 +177,35 @@ def _begun(context: CampaignContext, n_seeds: int | None, again: str | None) -> 
             run_as=name,
             **repeated,
         )
-        # The study is written, read and pinned before the confirmation is on record; `run` registers it after it.
-        path = _write_study(context, record, BegunConfirmation(entry, record.best, len(record.proposals)))
-        try:
-            prepare(replace(context.workspace, root=context.root.path).open(path))
-        except StudyError as error:
-            path.unlink(missing_ok=True)
-            raise context.placed(error) from None
-        context.ledger.append(entry)
+        begun = BegunConfirmation(entry, record.best, len(record.proposals))
+        put_on_record(context, entry, _write_study(context, record, begun))
     record = context.record()
     assert record is not None, context.path
     return record.confirmations[-1]
+
+
+def require_start(context: CampaignContext, record: CampaignRecord) -> None:
+    """Refuse a campaign whose code or data are not those that it started with."""
+    if pinned_start(context)[1] != record.entry.start_sha256:
+        raise RegistrationError(
+            f"code or data of '{record.campaign.campaign}' are not what they were when it was registered",
+            required="start and best as they were compared",
+            fix="restore the files",
+            where=Where(file=context.path),
+        )
+
+
+def put_on_record(context: CampaignContext, entry: Entry, path: Path) -> None:
+    """Append an entry that begins a study, whose file is written already: it is read and pinned before, and `run`
+    registers it afterwards. Raises `StudyError`, without entry and file, for a study that cannot be registered."""
+    from ablate.registering import prepare
+
+    try:
+        prepare(replace(context.workspace, root=context.root.path).open(path))
+    except StudyError as error:
+        path.unlink(missing_ok=True)
+        raise context.placed(error) from None
+    context.ledger.append(entry)
 
 
 def _write_study(context: CampaignContext, record: CampaignRecord, confirmation: BegunConfirmation) -> Path:
@@ -207,8 +214,8 @@ def _write_study(context: CampaignContext, record: CampaignRecord, confirmation:
     from prereg.yaml_model import yaml_text
 
     entry = confirmation.entry
-    path = context.root.study(entry.run_as)
     header = f"# Written by `ablate confirm` for confirmation {entry.number} of {record.entry.file}.\n"
+    path = context.root.study(entry.run_as)
     write_whole(path, (header + yaml_text(confirmation_document(record, confirmation))).encode())
     return path
 
@@ -217,29 +224,50 @@ def _carried_out(
     context: CampaignContext, confirmation: BegunConfirmation, options: RunOptions | None
 ) -> ConfirmationResult:
     """Make what runs are missing, and decide; of one that is decided, its decision."""
+    record = context.record()
+    assert record is not None, context.path
+    run_as = confirmation.entry.run_as
+    result = ConfirmationResult(context.path, record, confirmation, context.root.study(run_as), "unfinished")
+    ran, decided = run_and_decide(context, run_as, lambda: _write_study(context, record, confirmation), options)
+    result = replace(result, ran=ran, decided=decided)
+    return result if decided is None else _answered(result)
+
+
+def run_and_decide(
+    context: CampaignContext, study: str, write_study: Callable[[], object], options: RunOptions | None
+) -> tuple[Ran | None, Decided | None]:
+    """Make what runs a study of a campaign misses, and decide it; of one that is decided, its decision.
+
+    Parameters
+    ----------
+    write_study
+        Writes the file of the study, which follows from the ledger; called as long as the study is not registered.
+
+    Returns
+    -------
+    tuple of Ran and Decided
+        How far its runs are, where this call made some; and its decision, none while runs are missing.
+    """
     from ablate.deciding import decide, results
     from ablate.runner.options import RunOptions
     from ablate.running import run
 
     workspace = replace(context.workspace, root=context.root.path)
-    record = context.record()
-    assert record is not None, context.path
-    path = context.root.study(confirmation.entry.run_as)
-    result = ConfirmationResult(context.path, record, confirmation, path, "unfinished")
-    if _is_reported(context, confirmation):
-        return _answered(replace(result, decided=results(path, workspace=workspace)))
-    if _is_decided(context, confirmation):
+    path = context.root.study(study)
+    mine = [entry for entry in context.ledger.entries() if entry.study == study]
+    decisions = [entry for entry in mine if isinstance(entry, DecidedEntry)]
+    # What was inadmissible may have been restored since.
+    is_decided = bool(decisions) and decisions[-1].verdict is not None
+    if is_decided and any(isinstance(entry, ReportedEntry) for entry in mine):
+        return None, results(path, workspace=workspace)
+    if is_decided:
         # A crash came between the decision and its files: the same decision is logged once, and its files are written.
-        return _answered(replace(result, decided=decide(path, workspace=workspace)))
+        return None, decide(path, workspace=workspace)
     # Not registered yet: the file follows from the ledger, whatever lies there.
-    registered = any(entry.study == confirmation.entry.run_as for entry in context.ledger.entries())
-    if not registered:
-        _write_study(context, record, confirmation)
-    result = replace(result, ran=run(path, options or RunOptions(), workspace=workspace))
-    assert result.ran is not None
-    if not result.ran.summary.complete:
-        return result
-    return _answered(replace(result, decided=decide(path, workspace=workspace)))
+    if not mine:
+        write_study()
+    ran = run(path, options or RunOptions(), workspace=workspace)
+    return ran, decide(path, workspace=workspace) if ran.summary.complete else None
 
 
 def _answered(result: ConfirmationResult) -> ConfirmationResult:

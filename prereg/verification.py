@@ -192,8 +192,7 @@ def known_studies(root: Root, entries: Iterable[Entry]) -> tuple[str, ...]:
 
 
 def studies_to_check(root: Root, entries: Sequence[Entry], named: str | None) -> tuple[str, ...]:
-    """Every study, the one that is named, or those that carry out proposals and confirmations of a campaign that is
-    named."""
+    """Every study, the one that is named, or those that carry out what a campaign that is named began."""
     if named is None:
         return known_studies(root, entries)
     if named not in campaigns_of(entries):

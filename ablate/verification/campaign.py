@@ -1,4 +1,4 @@
-"""Verification of campaigns: the study of every proposal and confirmation derived again, and every end decided again.
+"""Verification of campaigns: the study of everything that they began derived again, and every end decided again.
 
 The first shows nothing and is done for an open proposal too; runs are read of those alone that have ended.
 """
@@ -11,12 +11,12 @@ from typing import Any
 from ablate.judge.campaign.confirmation import confirmation_document
 from ablate.judge.campaign.evidence import decided_again
 from ablate.judge.campaign.proposal_study import proposal_document
+from ablate.judge.campaign.removal import removal_document
 from ablate.judge.decide import decide
 from ablate.judge.interim import restrict
 from ablate.judge.verdict import OWN
 from ablate.records.gather import gather
 from prereg.campaign.record import (
-    BegunConfirmation,
     BegunProposal,
     CampaignRecord,
     campaign_faults,
@@ -37,6 +37,7 @@ from prereg.verification import Item, check_campaigns, item, not_checked
 
 STUDIES = "studies of proposals"
 CONFIRMATIONS = "studies of confirmations"
+REMOVALS = "studies of removals"
 DECIDED_AGAIN = "proposals decided again"
 
 
@@ -52,6 +53,7 @@ def campaign_items(
             assert record is not None, name
             yield from _items_of(runs_from.get(name, root), record)
             yield from _confirmations(root, record, entries)
+            yield from _removals(root, record)
 
 
 def _items_of(root: Root, record: CampaignRecord) -> Iterator[Item]:
@@ -134,9 +136,12 @@ def _confirmations(root: Root, record: CampaignRecord, entries: Sequence[Entry])
     """The studies of the confirmations of a campaign. Each is decided again as every study is."""
     faults, n_open = list[str](), 0
     for confirmation in record.confirmations:
-        faults += _confirmed_otherwise(root, record, confirmation)
-        run_as = confirmation.entry.run_as
-        n_open += not any(isinstance(entry, DecidedEntry) and entry.study == run_as for entry in entries)
+        entry = confirmation.entry
+        label = f"'{entry.run_as}', the study of confirmation {entry.number},"
+        is_decided = any(isinstance(each, DecidedEntry) and each.study == entry.run_as for each in entries)
+        n_open += not is_decided
+        document = confirmation_document(record, confirmation)
+        faults += _registered_otherwise(root, record, document, label, is_decided=is_decided)
     if record.confirmations:
         # One that was begun and left is part of what was tried.
         undecided = f", {n_open} of them not decided" if n_open else ""
@@ -144,14 +149,31 @@ def _confirmations(root: Root, record: CampaignRecord, entries: Sequence[Entry])
         yield item(record.campaign.campaign, CONFIRMATIONS, *faults, note=note)
 
 
-def _confirmed_otherwise(root: Root, record: CampaignRecord, confirmation: BegunConfirmation) -> list[str]:
-    entry = confirmation.entry
-    label = f"'{entry.run_as}', the study of confirmation {entry.number},"
+def _removals(root: Root, record: CampaignRecord) -> Iterator[Item]:
+    """The studies of the removals of a campaign. Each is decided again as every study is, and that its end is the
+    verdict of its study says the record (`campaign_faults`)."""
+    faults = list[str]()
+    for removal in record.removals:
+        entry = removal.entry
+        label = f"'{entry.run_as}', the study of removal {entry.number},"
+        is_decided = removal.end is not None and removal.end.given_up is None
+        document = removal_document(record, removal)
+        faults += _registered_otherwise(root, record, document, label, is_decided=is_decided)
+    if record.removals:
+        undecided = ", the last of them not ended" if record.open_removal is not None else ""
+        note = counted(len(record.removals), "removal") + undecided
+        yield item(record.campaign.campaign, REMOVALS, *faults, note=note)
+
+
+def _registered_otherwise(
+    root: Root, record: CampaignRecord, document: dict[str, Any], label: str, *, is_decided: bool
+) -> list[str]:
+    """In what a study that is registered under a name is not the one whose plain data are given."""
     try:
-        registration = load_registration(root, entry.run_as)
+        registration = load_registration(root, document["study"])
     except StudyError as error:
         return [f"{label} cannot be read: {error.found}"]
-    # What a crash kept from being registered has no runs.
     if registration is None:
-        return []
-    return _derived_otherwise(record, registration, confirmation_document(record, confirmation), label)
+        # What a crash kept from being registered has no runs.
+        return [f"{label} is not registered"] if is_decided else []
+    return _derived_otherwise(record, registration, document, label)

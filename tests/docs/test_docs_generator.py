@@ -57,7 +57,7 @@ def test_what_the_page_of_modules_points_to_is_there() -> None:
         code = (ROOT / path).read_text(encoding="utf-8")
         for name in re.findall(r"`([\w.]+)`", names):
             for part in name.split("."):
-                defined = re.search(rf"^ *(?:def|class) {part}\b|^{part}\b.* = ", code, re.MULTILINE)
+                defined = re.search(rf"^ *(?:(?:async )?def|class) {part}\b|^{part}\b.* = ", code, re.MULTILINE)
                 assert defined is not None, (path, name)
 
 

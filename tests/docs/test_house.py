@@ -40,6 +40,7 @@ VERBS = (
     "campaigning",
     "proposing",
     "confirming",
+    "removing",
     "serving",
 )
 
