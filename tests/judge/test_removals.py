@@ -18,7 +18,7 @@ from campaign_samples import campaign_document
 from ablate.judge.campaign.evidence import GAIN
 from ablate.judge.campaign.procedure import PartOfNull, ProposalDecision
 from ablate.judge.campaign.removal import REMOVAL_ERROR, level_of_removal, removal_document, removal_level
-from ablate.judge.judge import judge_rows
+from ablate.judge.judge import OUTCOME, judge_rows
 from ablate.judge.stats.significance_tests import Floats, Kept
 from prereg.campaign.load import campaign_from_document
 from prereg.campaign.record import (
@@ -47,8 +47,8 @@ MARGIN = 2.0
 COMMON: dict[str, Any] = {"study": "night", "registration": "0" * 64, "at": "2026-01-01T00:00:00Z"}
 
 
-def setting(commit: str | None = None, **settings: float) -> Change:
-    return Change(commit=commit, settings=dict(settings))
+def setting(**settings: float) -> Change:
+    return Change(commit=None, settings=dict(settings))
 
 
 def record_of(changes: list[Change], gains: list[float] | None = None, **fields: Any) -> CampaignRecord:
@@ -119,9 +119,8 @@ def ended(record: CampaignRecord, removal: BegunRemoval, accepted: bool) -> Camp
 def within(study: Study, differences: dict[str, Floats]) -> Kept:
     """Which studies end as `within margin`, by the judge and the registered rule."""
     codes = judge_rows(study, differences).codes
-    outcomes = ("supported", "refuted", "inconclusive")
     verdicts = [
-        study.rule.decide({name: outcomes[code] for name, code in zip(study.hypotheses, row, strict=True)}, {}).verdict
+        study.rule.decide({name: OUTCOME[code] for name, code in zip(study.hypotheses, row, strict=True)}, {}).verdict
         for row in np.unique(codes, axis=0)
     ]
     place = np.unique(codes, axis=0, return_inverse=True)[1].ravel()
@@ -220,9 +219,9 @@ def test_the_smallest_gain_is_tried_first_and_what_is_accepted_passes_its_level_
 def test_a_value_goes_back_to_the_last_other_change_and_a_commit_to_the_one_before_it() -> None:
     changes = [
         setting(a=1.0, b=1.0),
-        setting("c1" * 20),
+        Change(commit="c1" * 20, settings={}),
         setting(a=2.0),
-        setting("c2" * 20, b=3.0),
+        Change(commit="c2" * 20, settings={"b": 3.0}),
     ]
     record = record_of(changes)
     without = {number: setup_without(record.start, record.kept, {number}) for number in (1, 3, 4)}
