@@ -220,6 +220,22 @@ def _write_study(context: CampaignContext, record: CampaignRecord, confirmation:
     return path
 
 
+def read_confirmations(context: CampaignContext, record: CampaignRecord) -> tuple[ConfirmationResult, ...]:
+    """Every confirmation of a campaign with its decision, as far as it has one; runs and decides nothing. Raises
+    `EvidenceError` where a decision is not what was taken."""
+    from ablate.deciding import results
+
+    workspace = replace(context.workspace, root=context.root.path)
+    read = []
+    for confirmation in record.confirmations:
+        path = context.root.study(confirmation.entry.run_as)
+        result = ConfirmationResult(context.path, record, confirmation, path, "unfinished")
+        if _is_decided(context, confirmation):
+            result = _answered(replace(result, decided=results(path, workspace=workspace)))
+        read.append(result)
+    return tuple(read)
+
+
 def _carried_out(
     context: CampaignContext, confirmation: BegunConfirmation, options: RunOptions | None
 ) -> ConfirmationResult:

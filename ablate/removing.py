@@ -225,13 +225,13 @@ def remove_changes(
         if removal is None:
             step = next_removal(record, () if is_new else record.reduction)
             if step is None:
-                return _result(context, record)
+                return _result(context)
             removal = _begun(context, step, seeds, again if is_new else None)
             is_new = False
         write_study = partial(_write_study, context, record, removal)
         ran, decided = run_and_decide(context, removal.entry.run_as, write_study, options)
         if decided is None or decided.status in ("unfinished", "inadmissible"):
-            return _result(context, record, removal, ran, decided)
+            return _result(context, removal, ran, decided)
         context.ledger.append(_end(context, record, removal, decided.decision))
 
 
@@ -245,6 +245,17 @@ def value_at(base: JsonValue, path: str) -> JsonValue:
         return base[path]
     first, _, rest = path.partition(".")
     return value_at(base[first], rest) if rest and isinstance(base, dict) and first in base else None
+
+
+def read_removals(context: CampaignContext, record: CampaignRecord) -> RemovalResult | None:
+    """The last reduction of the present best with its decisions; none where it was not reduced. Runs and decides
+    nothing. Raises `EvidenceError` where a decision is not what was taken."""
+    if not record.reduction:
+        return None
+    open_removal = record.open_removal
+    result = _result(context, open_removal)
+    # Between two removals nothing is open, and the reduction has not ended.
+    return result if open_removal is not None or not _goes_on(record) else replace(result, answer="unfinished")
 
 
 def _record(context: CampaignContext) -> CampaignRecord:
@@ -417,12 +428,13 @@ def _given_up(context: CampaignContext, record: CampaignRecord, reason: str) -> 
 
 def _result(
     context: CampaignContext,
-    record: CampaignRecord,
     open_removal: BegunRemoval | None = None,
     ran: Ran | None = None,
     decided: Decided | None = None,
 ) -> RemovalResult:
-    record = _record(context)
+    """How far a reduction is: that of a removal which is open, or else the last of the present best."""
+    record = context.record()
+    assert record is not None, context.path
     reduction = record.reduction if open_removal is None else _same_reduction(record, open_removal)
     tried = tuple(_tried(context, record, reduction))
     removals = tuple(each for each in tried if each.removal.entry.change is not None)

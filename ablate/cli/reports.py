@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ablate.cli.campaigns import names_campaign
 from ablate.cli.command import Result, command
 from ablate.cli.proof import report_of_bundle
 from ablate.workspace import Workspace
@@ -20,7 +21,7 @@ from prereg.text import counted
 def report_command(
     workspace: Workspace,
     study: Annotated[
-        Path | None, typer.Argument(metavar="STUDY", help="Path of a study file, or of a bundle: zip file or folder.")
+        Path | None, typer.Argument(metavar="STUDY", help="Path of a study, a campaign, or a bundle.")
     ] = None,
     *,
     forms: Annotated[
@@ -42,7 +43,8 @@ def report_command(
 
     Decides nothing new. latex: report.tex, which compiles by itself, and parts for a paper. figures: PDF, SVG and PNG.
     csv: findings, pairs and curves. Where sealed records are gone, committed evidence is read. Of a bundle, writes the
-    pages from its records alone, once all its checks pass.
+    pages from its records alone, once all its checks pass. Of a campaign, a page of every proposal, its total gain and
+    its removals.
 
     Example:  ablate report studies/embnorm.yaml --as latex
     """
@@ -60,6 +62,17 @@ def report_command(
 
         files = report_index(workspace=workspace)
         return Result({"wrote": files}, lambda: [f"wrote {path}" for path in files])
+    if names_campaign(study):
+        if out is not None or not {*(forms or ())} <= {"html", "markdown"}:
+            raise SpecError(
+                f"{'--out' if out is not None else '--as'} with a campaign",
+                required="the two pages of a campaign, in their place; other forms are those of its studies",
+                fix=f"ablate report {study}",
+            )
+        from ablate.campaign_report import report_campaign
+
+        written_pages = report_campaign(study, workspace=workspace)
+        return Result({"wrote": written_pages}, lambda: [f"wrote {path}" for path in written_pages])
     if is_bundle(study) and not forms:
         return report_of_bundle(study, out)
     if out is not None or is_bundle(study):

@@ -20,7 +20,9 @@ _OPENING = re.compile(r"<svg[^>]*\bwidth=\"([\d.]+)\" height=\"([\d.]+)\" viewBo
 _ROLE = re.compile(r'(<g [^<>]*?) role="graphics-(?:object|symbol)" aria-roledescription="[a-z -]*"')
 _IDENTIFIER = re.compile(r"\bid=\"([^\"]+)\"|url\(#([^)]+)\)")
 
-OPENED = ("findings", "components", "curves", "published", "studies", "effects")
+OPENED = (
+    "findings", "components", "curves", "published", "studies", "effects", "proposals", "removals", "best", "promise",
+)  # fmt: skip
 """Sections that are open on a screen when the page is; all are on paper."""
 
 

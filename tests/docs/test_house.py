@@ -41,6 +41,7 @@ VERBS = (
     "proposing",
     "confirming",
     "removing",
+    "campaign_report",
     "serving",
 )
 

@@ -18,20 +18,24 @@ if TYPE_CHECKING:
 
 def confirmation_section(result: ConfirmationResult) -> Section:
     """How the confirmation ended; nothing of its results before that."""
-    blocks: list[Block] = []
-    if result.answer == "unfinished":
-        assert result.ran is not None, result.source
-        blocks.append(Paragraph(phrase("confirmation.unfinished", result.ran.summary, result.source)))
+    blocks = (*confirmation_blocks(result), proposals_table(result.record))
+    return Section("confirm", phrase("confirmation.title", result), blocks)
+
+
+def confirmation_blocks(result: ConfirmationResult) -> Iterator[Block]:
+    """The same without its title and the proposals."""
+    if result.decided is None:
+        ran = None if result.ran is None else result.ran.summary
+        yield Paragraph(phrase("confirmation.unfinished", ran, result.source))
     else:
-        assert result.decided is not None, result.source
-        blocks += [Paragraph(result.decided.headline), Facts(tuple(_facts(result)))]
+        yield Paragraph(result.decided.headline)
+        yield Facts(tuple(gains_in_words(result)))
     if len(result.same_best) > 1:
-        blocks.append(Paragraph(phrase("confirmation.repeated", result.same_best), "warning"))
-    blocks.append(proposals_table(result.record))
-    return Section("confirm", phrase("confirmation.title", result), tuple(blocks))
+        yield Paragraph(phrase("confirmation.repeated", result.same_best), "warning")
 
 
-def _facts(result: ConfirmationResult) -> Iterator[tuple[str, str]]:
+def gains_in_words(result: ConfirmationResult) -> Iterator[tuple[str, str]]:
+    """The total gain with its interval, and the sum of the kept estimates."""
     total, record = result.total_gain, result.record
     if total is not None:
         ends = [total.low, total.high]

@@ -27,6 +27,11 @@ def planned_section(plan: PlannedRemovals) -> Section:
 
 def removal_section(result: RemovalResult) -> Section:
     """How far the removals are; of one that has not ended nothing of its results."""
+    return Section("confirm", phrase("removal.title", result), tuple(removal_blocks(result)))
+
+
+def removal_blocks(result: RemovalResult) -> list[Block]:
+    """The same without its title."""
     blocks: list[Block] = []
     if result.open is not None and result.answer == "unfinished":
         ran = None if result.ran is None else result.ran.summary
@@ -39,7 +44,7 @@ def removal_section(result: RemovalResult) -> Section:
     blocks += [Paragraph(phrase("removal.deviation", each), "warning") for each in result.deviations]
     if len(result.reductions) > 1:
         blocks.append(Paragraph(phrase("removal.repeated", result.reductions), "warning"))
-    return Section("confirm", phrase("removal.title", result), tuple(blocks))
+    return blocks
 
 
 def _facts(result: RemovalResult) -> Iterator[tuple[str, str]]:
@@ -47,7 +52,7 @@ def _facts(result: RemovalResult) -> Iterator[tuple[str, str]]:
     if result.together is not None:
         shown = None if result.together.gain is None else _shown(result.together.gain)
         yield phrase("removal.together_term"), phrase("removal.together", result.together, shown, result)
-    for line in result.diff if result.open is None else ():
+    for line in result.diff if result.answer == "reduced" else ():
         yield phrase("removal.delete_term"), phrase("removal.delete", line)
     for number, why in result.not_tried.items():
         yield phrase("removal.not_tried_term"), phrase("removal.not_tried", number, why, result.source)

@@ -1,0 +1,79 @@
+"""`ablate report CAMPAIGN`: a page of every proposal, the total gain next to the sum, and the removals."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import test_propose
+from test_cli import ablate
+from test_confirm import confirm
+from test_propose import Project
+from test_remove import decorated, remove
+
+from ablate.cli.options import Exit
+
+project = test_propose.project  # the fixture
+
+
+def report(project: Project) -> tuple[str, str]:
+    """The two pages, as the command writes them."""
+    assert ablate(project.monkeypatch, "report", project.campaign) == Exit.OK
+    project.capsys.readouterr()
+    folder = project.path / "reports" / "night"
+    return tuple((folder / f"campaign.{form}").read_text(encoding="utf-8") for form in ("md", "html"))  # type: ignore[return-value]
+
+
+def refused(project: Project, *words: str) -> str:
+    assert ablate(project.monkeypatch, "report", project.campaign, *words) == Exit.MISTAKE
+    return " ".join(project.capsys.readouterr().err.split())
+
+
+def test_a_campaign_has_a_page_of_all_that_it_tried(project: Project) -> None:
+    assert "'night' is not registered" in refused(project)
+    decorated(project)
+    project.set("gain=0.3")
+    assert "required: the two pages of a campaign" in refused(project, "--as", "latex")
+    # Nothing is claimed of a best that was not confirmed.
+    before, _ = report(project)
+    assert "The best was not confirmed" in before and "Total gain" not in before
+    _, confirmed = confirm(project, "--seeds", "4")
+    _, removed = remove(project, "--seeds", "3")
+    stop = project.path.parent / "stop"
+    stop.touch()
+    project.set("gain=0.9")
+    entries = (project.path / "studies" / "ledger.jsonl").read_bytes()
+    markdown, html = report(project)
+    assert (project.path / "studies" / "ledger.jsonl").read_bytes() == entries
+    # Every proposal has its row, the open one without a number.
+    rows = [line for line in markdown.splitlines() if line.startswith(tuple(f"| {n} |" for n in (1, 2, 3, 4)))]
+    assert [row.split(" | ")[1:3] for row in rows] == [
+        ["decor = 1", "keep"],
+        ["gain = 0.6", "keep"],
+        ["gain = 0.3", "drop"],
+        ["gain = 0.9", "open"],
+    ]
+    assert rows[3].split("|")[4:6] == ["  ", "  "]
+    # The total gain with its interval, next to the sum of the kept.
+    total = re.search(r"Total gain: (\S+) in val/loss, 95% interval (\S+) to ([^;]+); .* at 4 new seeds", markdown)
+    assert total is not None, markdown
+    assert [float(each) for each in total.groups()] == [
+        pytest.approx(confirmed["total_gain"][each], abs=1e-4) for each in ("gain", "low", "high")
+    ]
+    assert "> Sum of kept" in markdown
+    # What can go, with its interval and the comparison of all of it.
+    assert removed["removed"] == [1] and "Can go again: proposal 1." in markdown
+    assert "decor = 1: back to 0" in markdown and "at 3 new seeds" in markdown
+    for text in ("decor = 1", "gain = 0.9", "Total gain", "back to 0"):
+        assert text in html
+    # The same files give the same bytes.
+    assert report(project) == (markdown, html)
+
+
+def test_a_later_keep_leaves_its_confirmations_to_the_best_that_they_were_about(project: Project) -> None:
+    project.set("gain=0.3")
+    confirm(project, "--seeds", "3")
+    project.set("gain=0.6")
+    markdown, _ = report(project)
+    assert "The best was not confirmed" in markdown
+    assert "## Confirmation 1: confirmed" in markdown and "a later keep has changed the best" in markdown
