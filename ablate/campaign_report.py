@@ -60,7 +60,7 @@ def report_campaign(campaign: str | Path, *, workspace: Workspace = HERE) -> tup
         ablate.campaign_report.report_campaign("campaigns/night.yaml")
     """
     from ablate.reporting import html, markdown
-    from ablate.reporting.summaries.campaign import campaign_page
+    from ablate.reporting.summaries.campaign_report import campaign_page
 
     context = open_campaign(campaign, workspace=workspace)
     page = campaign_page(summarize(campaign, workspace=workspace))

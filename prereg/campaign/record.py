@@ -262,8 +262,8 @@ def why_not_removable(record: CampaignRecord, removed: Collection[int], number: 
     ):
         # A commit is a whole tree: the later one has the earlier one's code or not, and no setup says which.
         return "in a later commit"
-    whole, without = (setup_without(record.start, left, numbers) for numbers in ((), (number,)))
-    return "replaced" if without == whole else None
+    without = setup_without(record.start, left, (number,))
+    return "replaced" if without == setup_without(record.start, left, ()) else None
 
 
 def in_order_of_removal(record: CampaignRecord) -> tuple[BegunProposal, ...]:
@@ -299,7 +299,7 @@ def next_removal(record: CampaignRecord, reduction: Sequence[BegunRemoval]) -> N
     tried = {each.entry.change for each in reduction}
     numbers = frozenset(number for number in removed if number is not None)
     left = setup_without(record.start, record.kept, numbers)
-    # Once the whole was compared nothing else follows.
+    # The last comparison ends a reduction.
     if None in tried:
         return None
     for proposal in in_order_of_removal(record):
