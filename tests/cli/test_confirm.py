@@ -19,7 +19,7 @@ from ablate.cli.options import Exit
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import ConfirmingEntry, Entry
 
-project = test_propose.project  # the fixture
+reporting, project = test_propose.reporting, test_propose.project  # the fixtures
 
 
 def confirm(project: Project, *words: str) -> tuple[int, dict[str, Any]]:
@@ -172,8 +172,9 @@ KILLS = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("event", "number", "when"), KILLS)
 def test_a_confirmation_that_is_killed_ends_as_one_that_is_not(
-    project: Project, event: str, number: int, when: str
+    reporting: Project, event: str, number: int, when: str
 ) -> None:
+    project = reporting
     project.set("gain=0.3")
     words = [*map(str, (sys.executable, KILLED, event, number, when)), "confirm", str(project.campaign)]
     ended = subprocess.run([*words, "--jobs", "1"], cwd=project.path, capture_output=True, text=True, check=False)
@@ -188,7 +189,8 @@ def test_a_confirmation_that_is_killed_ends_as_one_that_is_not(
     assert project.verify() == Exit.OK
 
 
-def test_a_bundle_of_the_campaign_holds_its_confirmation_and_is_judged_again(project: Project) -> None:
+def test_a_bundle_of_the_campaign_holds_its_confirmation_and_is_judged_again(reporting: Project) -> None:
+    project = reporting
     project.set("gain=0.3")
     confirm(project, "--seeds", "3")
     assert ablate(project.monkeypatch, "bundle", project.campaign, "--out", "night.zip") == Exit.OK

@@ -33,7 +33,7 @@ if os.path.exists("../stop"):
 noise = random.Random(seed).gauss(0, 0.2) + random.Random(f"{seed} {gain} {speed}").uniform(-1e-4, 1e-4)
 loss = float("nan") if gain >= 9.0 else 3.0 - gain + noise
 with open("metrics.jsonl", "w") as rows:
-    values = {"train/loss": loss} | ({"val/loss": loss, "speed": speed + noise / 100} if gain < 9.0 else {})
+    values = {"train/loss": loss} | ({"val/loss": loss, "speed": speed + noise} if gain < 9.0 else {})
     for metric, value in values.items():
         rows.write(json.dumps({"step": 1, "metric": metric, "value": value}) + "\\n")
 """
@@ -107,7 +107,8 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Project:
+def reporting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Project:
+    """A campaign without a proposal."""
     made = Project(tmp_path / "project", monkeypatch, capsys)
     (made.path / "studies").mkdir(parents=True)
     (made.path / "campaigns").mkdir()
@@ -115,6 +116,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     made.write()
     monkeypatch.chdir(made.path)
     return made
+
+
+@pytest.fixture
+def project(reporting: Project, no_reports: None) -> Project:
+    """The same, and no reports of its studies are drawn."""
+    return reporting
 
 
 def test_a_keep_is_the_next_best_and_every_end_counts_against_the_budget(project: Project) -> None:
@@ -293,8 +300,9 @@ CHANGE = ("--set", "gain=0.02", "--why", "it may help")
 @pytest.mark.slow
 @pytest.mark.parametrize(("event", "number", "when"), KILLS)
 def test_a_proposal_that_is_killed_ends_as_one_that_is_not(
-    project: Project, event: str, number: int, when: str
+    reporting: Project, event: str, number: int, when: str
 ) -> None:
+    project = reporting
     words = [*map(str, (sys.executable, KILLED, event, number, when)), "propose", str(project.campaign), "--jobs", "1"]
     ended = subprocess.run([*words, *CHANGE], cwd=project.path, capture_output=True, text=True, check=False)
     assert ended.returncode == -signal.SIGKILL, ended.stderr

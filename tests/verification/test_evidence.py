@@ -261,13 +261,23 @@ def test_a_bundle_of_another_registration_than_the_decision_s_is_no_evidence_of_
     assert fault.startswith("reports/own/evidence.ablate.zip was made under 000000000000 before the last decision (")
 
 
-def test_the_evidence_of_every_decided_study_of_this_repository_is_committed() -> None:
+def decided_here() -> list[str]:
+    """The decided studies of this repository."""
     entries = Ledger(REPOSITORY / "studies" / "ledger.jsonl").entries()
-    for study in sorted({entry.study for entry in entries if entry.event == "decided"}):
+    return sorted({entry.study for entry in entries if entry.event == "decided"})
+
+
+def test_the_evidence_of_every_decided_study_of_this_repository_is_committed() -> None:
+    for study in decided_here():
         path = Root(REPOSITORY).evidence(study)
         assert path.is_file(), f"ablate bundle {study} --evidence, then commit {path.name}"
         assert path.stat().st_size < 8 * 2**20, "git keeps every version of it"
-        items = {item.what: item for item in verify_target(REPOSITORY / "studies" / f"{study}.yaml").items}
-        assert items["committed evidence"].faults == () and items["sealed records"].faults == ()
-        judged = items["verdict judged again"]
-        assert judged.faults == () and not judged.note.startswith("not judged again"), judged
+
+
+@pytest.mark.slow  # a dozen seconds: all runs of all studies are hashed and judged again
+@pytest.mark.parametrize("study", decided_here())
+def test_the_evidence_of_a_decided_study_of_this_repository_gives_its_verdict(study: str) -> None:
+    items = {item.what: item for item in verify_target(REPOSITORY / "studies" / f"{study}.yaml").items}
+    assert items["committed evidence"].faults == () and items["sealed records"].faults == ()
+    judged = items["verdict judged again"]
+    assert judged.faults == () and not judged.note.startswith("not judged again"), judged
