@@ -54,15 +54,17 @@ committed before the first run. The campaign promises that the chance of any fal
 - **{n_proposed} runs for thirty proposals, {n_confirming} for the confirmation**, in {time} by the clock
   ({proposing_time} without the confirmation), on two cores shared with other work (load averages {loads}); it took
   {processor} of a processor.
-- Whoever keeps what is lower in one pair of runs would have kept {by_luck} of the 24 others in the mean, read off the
-  same pairs.
+- Whoever compares one run with one run and keeps what is lower would have kept {other_seeds} of the 24 others in the
+  mean where the two have other seeds, and {one_seed} where they share it, read off the same runs.
 
 ## By truth
 
 {by_truth}
 
-*One pair would have kept*: the share of pairs in which the proposal had the lower loss, added over proposals. A no-op
-has the same bits on both sides, so nothing is lower there; *rounding* and *a little less* are where luck decides.
+*One run each*: how many would be kept in the mean by whoever compares a run of the proposal with one of the best, and
+keeps what is lower. A no-op has the same bits as the best on the same seed, so nothing is lower there. Three changes of
+*rounding* were lower on every seed, by a thousandth of a nat or less, at p below the level of a keep: real and
+worthless, which is what `smallest` is for.
 
 ## Every proposal
 
@@ -73,8 +75,9 @@ decided; p: the largest one-sided p of gain and guardrail at the last stage seen
 
 ## What an impatient agent tries
 
-{n_calls} calls in all. {n_running} answers were `running`, with the health of the runs and nothing of their results.
-Refused were:
+{n_calls} calls in all. While the first proposal was open the agent was answered `running`, with the health of the runs
+and nothing of their results. Refused were another proposal meanwhile, a confirmation, a look at the report, and what
+had been tried or kept before:
 
 {refusals}
 
@@ -84,6 +87,7 @@ Refused were:
 |---|---|
 | [transcript.jsonl](transcript.jsonl) | {n_lines} lines: every call and answer, with time, seconds and load |
 | [evidence.ablate.zip](evidence.ablate.zip) | the sealed records of all runs, without weights |
+| [campaign.md](campaign.md) | the page that `ablate report campaigns/agent-night.yaml` writes |
 | [design.txt](design.txt) | what `ablate design` said before the first run |
 | [the confirmation](../{study}/report.md) | its report |
 | `studies/agent-night-p*.yaml` | the studies of the proposals, with lock and registration |
@@ -93,10 +97,14 @@ evidence; `python -m pytest tests/docs/test_agent_example.py` holds this page ag
 
 ## Limits
 
-One campaign says little about rates: these are simulated in [reports/campaigns](../campaigns/README.md). The useful
-changes repair faults that were made, so most gain more than two SDs of their paired differences. The agent is a
-script, which learns nothing from answers but the momentum of the best. That what takes *a little less* cannot help is
-an argument: true effects as small as these no campaign of this size can show.
+- **It was easier than meant.** The learning rate came last, by the seed of the order. Until it is repaired, runs of one
+  seed differ little: the paired differences of what takes *a little less* had SDs of {largest_sd} at most, against 0.02
+  to 0.05 in exploratory runs at the repaired best ([LOG](../LOG.md)). So noise had hardly a chance to be kept, and that
+  nothing was kept falsely here estimates no error rate: [reports/campaigns](../campaigns/README.md) simulates those.
+- The useful changes repair faults that were made, and gain more than two SDs of their paired differences.
+- The agent is a script, which learns nothing from answers but the momentum of the best.
+- That what takes *a little less* cannot help is an argument: true effects as small as these no campaign of this size
+  can show.
 """
 
 
@@ -106,8 +114,8 @@ class Row:
 
     planned: Proposal
     begun: BegunProposal
-    gains: tuple[float, ...]
-    """Best minus proposal in val/loss, a pair each."""
+    losses: tuple[tuple[float, float], ...]
+    """val/loss of best and proposal, a pair each."""
 
     @property
     def decision(self) -> ProposalDecision:
@@ -121,9 +129,20 @@ class Row:
         return self.decision.outcome == "keep"
 
     @property
+    def gains(self) -> tuple[float, ...]:
+        """Best minus proposal, a pair each."""
+        return tuple(best - proposal for best, proposal in self.losses)
+
+    @property
     def n_lower(self) -> int:
         """Pairs in which the proposal had the lower loss."""
         return sum(gain > 0 for gain in self.gains)
+
+    def lower(self, *, same_seed: bool) -> float:
+        """How often a run of the proposal had a lower loss than one of the best, of the same seed or of another."""
+        numbers = range(len(self.losses))
+        pairs = [(i, j) for i in numbers for j in numbers if (i == j) is same_seed]
+        return mean(self.losses[i][1] < self.losses[j][0] for i, j in pairs)
 
 
 def transcript_of(root: Path) -> list[dict[str, Any]]:
@@ -144,7 +163,7 @@ def rows_of(root: Root, record: CampaignRecord) -> Iterator[Row]:
         assert registration is not None and begun.end is not None, begun.entry
         values = read_values(registration.study, "gain", gather(root, registration))
         seeds = begun.entry.seeds[: begun.end.seeds]
-        yield Row(planned, begun, tuple(values["best", seed] - values["proposal", seed] for seed in seeds))
+        yield Row(planned, begun, tuple((values["best", seed], values["proposal", seed]) for seed in seeds))
 
 
 def duration(seconds: float) -> str:
@@ -160,16 +179,20 @@ def seconds_of(lines: Sequence[dict[str, Any]]) -> float:
 
 def by_truth(rows: Sequence[Row]) -> Iterator[str]:
     """The table of what was kept."""
-    yield "| truth | proposals | kept | one pair would have kept | SD of the paired differences |"
-    yield "|---|---|---|---|---|"
+    yield "| truth | proposals | kept | one run each, same seed | one each, other seeds | SD of paired differences |"
+    yield "|---|---|---|---|---|---|"
     for kind in KINDS:
         mine = [row for row in rows if row.planned.truth == kind]
         sds = [stdev(row.gains) for row in mine]
-        by_luck = sum(row.n_lower / len(row.gains) for row in mine)
         yield (
-            f"| {kind} | {len(mine)} | {sum(row.was_kept for row in mine)} | {by_luck:.1f} | "
-            f"{min(sds):.4f} to {max(sds):.4f} |"
+            f"| {kind} | {len(mine)} | {sum(row.was_kept for row in mine)} | {kept_by_one(mine, same_seed=True)} | "
+            f"{kept_by_one(mine, same_seed=False)} | {min(sds):.4f} to {max(sds):.4f} |"
         )
+
+
+def kept_by_one(rows: Sequence[Row], *, same_seed: bool) -> str:
+    """How many proposals would be kept in the mean for being lower in one run each."""
+    return f"{sum(row.lower(same_seed=same_seed) for row in rows):.1f}"
 
 
 def every_proposal(rows: Sequence[Row]) -> Iterator[str]:
@@ -214,11 +237,11 @@ def page(root: Root) -> str:
     total = total_gain(record, verdict)
     assert total is not None and total.low is not None and total.high is not None and total.level is not None
     estimates = sum_of_kept(record, len(rows))
+    largest = max(stdev(row.gains) for row in others if row.planned.truth == "a little less")
     calls = [line for line in lines if line["tool"] != "disconnect"]
     # The last call before the confirmation ends the campaign's part.
     ends = max(at for at, line in enumerate(lines) if line["tool"] == "history")
     loads = [line["load"] for line in lines]
-    by_luck = sum(row.n_lower / len(row.gains) for row in others)
     return PAGE.format(
         n_kept=len(useful) - len(missed),
         missed=f" Missed: {listed(row.planned.name for row in missed)}." if missed else "",
@@ -234,11 +257,12 @@ def page(root: Root) -> str:
         proposing_time=duration(seconds_of(lines[: ends + 1])),
         loads=f"{min(loads)} to {max(loads)}",
         processor=duration(lines[-1]["answer"]["processor_s"]),
-        by_luck=f"{by_luck:.1f}",
+        one_seed=kept_by_one(others, same_seed=True),
+        other_seeds=kept_by_one(others, same_seed=False),
+        largest_sd=f"{largest:.3f}",
         by_truth="\n".join(by_truth(rows)),
         every_proposal="\n".join(every_proposal(rows)),
         n_calls=len(calls),
-        n_running=sum(line["answer"].get("answer") == "running" for line in calls),
         refusals="\n".join(refusals(lines)),
         n_lines=len(lines),
         study=study,
