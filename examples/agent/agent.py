@@ -1,6 +1,6 @@
 """The agent: proposes what proposals.py lists, one after another, to `ablate mcp` over standard input and output.
 
-    python examples/agent/agent.py            # about 25 minutes of two cores; needs the extra `mcp`
+    python examples/agent/agent.py            # 21 minutes of two shared cores; needs the extra `mcp`
 
 It sees what any agent sees over the Model Context Protocol, and runs nothing itself. Now and then it tries what an
 impatient agent would: another proposal, a confirmation or a look at results while one is open, a dropped change in

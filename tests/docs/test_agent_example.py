@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from ablate.judge.campaign.procedure import ProposalDecision
 from prereg.campaign.load import load_campaign
 from prereg.campaign.record import CampaignRecord, campaign_faults, campaign_record
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 from prereg.study.arms import configured
+from prereg.study.training import Training
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORTS = ROOT / "reports" / "agent-night"
@@ -60,6 +62,7 @@ def test_thirty_proposals_fit_the_start_and_one_in_every_five_repairs_it() -> No
             for path, value in each.change.items()
         }
         config, _ = configured(probe.base, values, dict.fromkeys(values, ("base",)))
+        assert isinstance(config, Training)
         changed.add(config.model_dump_json())
     assert len(changed) == 30
 
@@ -96,7 +99,12 @@ def test_the_headline_of_the_page_follows_from_ledger_and_transcript() -> None:
     total = confirmed["total_gain"]
     assert f"**Total gain: {total['gain']:.3f} nats**" in page
     assert f"interval {total['low']:.3f} to {total['high']:.3f}" in page
-    estimates = sum(each.end.decision["parts"][0]["improvement"] for each in record().kept if each.end)  # type: ignore[index]
+    decisions = [
+        ProposalDecision.model_validate(each.end.decision, strict=False)
+        for each in record().kept
+        if each.end is not None
+    ]
+    estimates = sum(decision.parts[0].improvement for decision in decisions)
     assert f"The sum of the kept estimates is {estimates:.3f}" in page
     (n_runs,) = re.findall(r"\*\*(\d+) runs for thirty proposals", page)
     assert int(n_runs) == sum(2 * each.end.seeds for each in record().proposals if each.end)
