@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -387,13 +388,7 @@ def read_lock(path: Path) -> Registration:
             f"the lock cannot be read: {error.strerror}", required="a lock file as it was written", fix=fix, where=where
         ) from None
     try:
-        document = json.loads(data)
-        # Before anything is read in it: another format may give the same keys another meaning.
-        if document["format"] != 1:
-            raise ValueError(f"it has format {document['format']}, and this version reads format 1")
-        promised_sha256 = promise_sha256(document)
-        text = json.dumps(document | {"lock_sha256": sha256_bytes(data)}, allow_nan=False)
-        registration = Registration.model_validate_json(text)
+        registration, promised_sha256 = _parsed_lock(data)
     except (ValueError, TypeError, KeyError, RecursionError, ValidationError, StudyError) as error:
         reason = error.found if isinstance(error, StudyError) else str(error).splitlines()[0]
         raise RegistrationError(
@@ -409,6 +404,19 @@ def read_lock(path: Path) -> Registration:
             where=where,
         )
     return registration
+
+
+@lru_cache(maxsize=64)
+def _parsed_lock(data: bytes) -> tuple[Registration, str]:
+    """A registration and the hash of its promise. It is frozen, so that all who read the same bytes may share it: one
+    `verify` reads a lock five times. Raises `ValueError` and others for bytes that are no lock."""
+    document = json.loads(data)
+    # Before anything is read in it: another format may give the same keys another meaning.
+    if document["format"] != 1:
+        raise ValueError(f"it has format {document['format']}, and this version reads format 1")
+    promised_sha256 = promise_sha256(document)
+    text = json.dumps(document | {"lock_sha256": sha256_bytes(data)}, allow_nan=False)
+    return Registration.model_validate_json(text), promised_sha256
 
 
 def promises_of(entries: Iterable[Entry], study: str) -> tuple[PromiseEntry, ...]:

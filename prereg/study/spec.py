@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Self
 
 from pydantic import ConfigDict, ValidationError, model_validator
@@ -324,8 +324,14 @@ def study_from_expansion(expansion: Expansion) -> Study:
     a macro wrote, where its block says it."""
     try:
         # As JSON: in strict mode pydantic then takes a list for a tuple, and still no text for a number.
-        return Study.model_validate_json(json.dumps(expansion.document, allow_nan=False))
+        return _validated(json.dumps(expansion.document, allow_nan=False))
     except ValidationError as error:
         raise expansion.placed(spec_error(error, Study)) from None
     except SpecError as error:
         raise expansion.placed(error) from None
+
+
+@lru_cache(maxsize=64)
+def _validated(text: str) -> Study:
+    """The study of a JSON text. It is frozen, so that all who read the same text in a process may share it."""
+    return Study.model_validate_json(text)
