@@ -160,11 +160,13 @@ class PlannedRemovals:
     """Pairs of each removal."""
     level: float
     """One-sided level of the first; that of each later one is at least as large."""
+    is_over: bool
+    """Whether the best was reduced, so that `remove_changes` answers again and runs nothing."""
 
     @property
     def most_runs(self) -> int:
         """Runs where every change is tried, and one at least is taken out."""
-        return 2 * self.n_seeds * (len(self.order) + 1)
+        return 0 if self.is_over else 2 * self.n_seeds * (len(self.order) + 1)
 
 
 def plan_removals(
@@ -181,17 +183,16 @@ def plan_removals(
     record = _record(context)
     _require_consistent(context, record, seeds, again)
     going_on = _goes_on(record)
-    numbers = [each.entry.number for each in in_order_of_removal(record)]
-    removed = [each.entry.change for each in record.reduction if each.is_removed and going_on]
-    tried = [each.entry.change for each in record.reduction if going_on and each.end is not None]
-    taken_out = frozenset(number for number in removed if number is not None)
-    return PlannedRemovals(
-        context.path,
-        record,
-        tuple(each for each in numbers if each not in tried and why_not_removable(record, taken_out, each) is None),
-        len(record.reduction[0].entry.seeds) if going_on else seeds or seeds_of_removals_by_default(record),
-        removal_level(len(record.kept), ()),
-    )
+    # What was tried counts where this call goes on, or answers again.
+    reduction = record.reduction if again is None or going_on else ()
+    tried = {each.entry.change for each in reduction if each.end is not None}
+    removed = frozenset(each.entry.change or 0 for each in reduction if each.is_removed)
+    is_over = bool(reduction) and not going_on
+    numbers = (each.entry.number for each in in_order_of_removal(record) if each.entry.number not in tried)
+    left = tuple(each for each in numbers if why_not_removable(record, removed, each) is None)
+    n_seeds = len(reduction[0].entry.seeds) if reduction else seeds or seeds_of_removals_by_default(record)
+    level = removal_level(len(record.kept), ())
+    return PlannedRemovals(context.path, record, () if is_over else left, n_seeds, level, is_over)
 
 
 def remove_changes(

@@ -24,7 +24,7 @@ from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.history import PastRegistration, past_registrations
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import DecidedEntry, Entry, ProposedEntry
+from prereg.registry.ledger_entry import DecidedEntry, Entry, ProposedEntry, RemovingEntry
 from prereg.registry.ledger_graph import places
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import Root
@@ -131,6 +131,8 @@ class Programme(FrozenModel):
     """Studies."""
     n_proposals: int
     """Proposals of campaigns, which are not among them."""
+    n_removals: int
+    """Removals from bests of campaigns, which are not among them either."""
     steps: tuple[Step, ...]
     """Decided tests."""
     level: float
@@ -167,10 +169,12 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
     stream: list[tuple[int, Entry, str, float | None]] = []
     made: list[tuple[PastRegistration, PastRegistration | None]] = []
     # Every registration that ever was, each with the one that replaced it.
-    # Proposals are counted apart: their campaigns decide them, and bound their errors together.
-    proposals = {entry.run_as for entry in entries if isinstance(entry, ProposedEntry)}
+    # Proposals and removals are counted apart: their campaigns bound their errors together.
+    proposals, removals = (
+        {entry.run_as for entry in entries if isinstance(entry, kind)} for kind in (ProposedEntry, RemovingEntry)
+    )
     promised = dict.fromkeys(entry.study for entry in entries if entry.event in ("registered", "amended"))
-    for study in (study for study in promised if study not in proposals):
+    for study in (study for study in promised if study not in proposals | removals):
         history = _distinct(past_registrations(root, study, entries))
         made += zip(history, [*history[1:], None], strict=True)
     # Where git merged two branches, an entry's own index cannot order it among those of the other branch.
@@ -213,6 +217,7 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
         n_registrations=len(made),
         n_studies=len({promise.entry.study for promise, _ in made}),
         n_proposals=len(proposals),
+        n_removals=len(removals),
         steps=_steps(stream, level),
         level=level,
         faults=sound.faults,

@@ -75,7 +75,8 @@ def test_a_change_that_gains_nothing_in_the_stack_is_taken_out_and_the_next_is_t
         (2, "not_shown", pytest.approx(0.05)),
     ]
     assert first["gain"]["high"] < 0.05 and first["gain"]["level"] == pytest.approx(0.95)
-    assert second["gain"]["low"] < 0.6 < second["gain"]["high"] and second["gain"]["level"] == pytest.approx(0.9)
+    assert second["gain"]["gain"] == pytest.approx(0.6, abs=1e-3) and second["gain"]["level"] == pytest.approx(0.9)
+    assert second["gain"]["low"] < second["gain"]["gain"] < second["gain"]["high"]
     # Last, the best against what is left.
     together = answer["together"]
     assert (together["proposal"], together["outcome"]) == (None, "within_margin")
@@ -91,9 +92,16 @@ def test_a_change_that_gains_nothing_in_the_stack_is_taken_out_and_the_next_is_t
         assert at < events.index(("started", f"night-remove{number}"))
     assert project.propose()[1]["best"] == {"commit": None, "settings": {"decor": 1.0, "gain": 0.6}}
     assert project.verify() == Exit.OK
+    # Removals are no hypotheses of studies: one error rate holds over all of them.
+    assert ablate(project.monkeypatch, "ledger", "--hypotheses", "--json") == Exit.OK
+    counted = json.loads(project.capsys.readouterr().out)
+    assert (counted["n_removals"], counted["n_studies"], counted["confirmatory"]) == (3, 0, [])
     # The same command answers again; other numbers of seeds and amendments are refused.
     before = project.files()
     assert remove(project)[1] == answer
+    assert ablate(project.monkeypatch, "confirm", project.campaign, "--remove", "--dry-run", "--json") == Exit.OK
+    plan = json.loads(project.capsys.readouterr().out)
+    assert (plan["order"], plan["most_runs"]) == ([], 0)
     assert project.files() == before
     assert "reduction 1 has 3 seeds" in refused(project, "--seeds", "4")
     assert ablate(project.monkeypatch, "amend", "studies/night-remove1.yaml", "--reason", "x", "--yes") == Exit.MISTAKE
