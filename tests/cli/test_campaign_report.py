@@ -13,7 +13,7 @@ from test_remove import decorated, remove
 
 from ablate.cli.options import Exit
 
-project = test_propose.project  # the fixture
+reporting, project = test_propose.reporting, test_propose.project  # the fixtures
 
 
 def report(project: Project) -> tuple[str, str]:

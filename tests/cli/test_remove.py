@@ -18,7 +18,7 @@ from test_propose import KILLED, TRAINER, Project, document
 from ablate.cli.options import Exit
 from prereg.registry.ledger_entry import EndedEntry, Entry, RemovingEntry
 
-project = test_propose.project  # the fixture
+reporting, project = test_propose.reporting, test_propose.project  # the fixtures
 
 # A third value, `decor`, gains nothing once `gain` is .6: its change was kept when it did.
 MORE = (
