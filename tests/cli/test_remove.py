@@ -114,7 +114,7 @@ def test_a_change_that_a_guardrail_needs_stays_and_one_that_later_changes_replac
     project: Project,
 ) -> None:
     """Without `decor` the speed falls by .15, with a margin of .1, and the loss stays; `gain` is set twice."""
-    decorated(project, MORE.replace("speed + noise / 100", "speed - 0.15 * (1.0 - decor) + noise / 100"))
+    decorated(project, MORE.replace('"speed": speed', '"speed": speed - 0.15 * (1.0 - decor)'))
     assert project.set("gain=0.9")[1]["answer"] == "keep"
     code, answer = remove(project, "--seeds", "3")
     assert (code, answer["answer"], answer["removed"], answer["together"], answer["diff"]) == (
