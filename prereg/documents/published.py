@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
@@ -163,8 +164,9 @@ def _check_arm(arm: str, arms: Iterable[str], fault: str, place: FieldPath) -> N
         raise field_error(place, f"'{arm}' {fault}", "one of " + ", ".join(names), nearest(arm, names))
 
 
+@cache
 def json_schema() -> dict[str, Any]:
-    """The schema of a study file, JSON Schema draft 2020-12."""
+    """The schema of a study file, JSON Schema draft 2020-12; made once in a process, and shared."""
     schema = Study.model_json_schema(mode="validation")
     seeds = schema["properties"]["seeds"]
     fresh = {"type": "string", "pattern": "^fresh [1-9][0-9]*$"}
