@@ -10,6 +10,7 @@ To add a command: see `ablate.cli.command`. To add an exit code: `Exit` in `abla
 
 from __future__ import annotations
 
+import atexit
 import gc
 import re
 import shlex
@@ -218,6 +219,8 @@ def main() -> None:
     """The command `ablate`."""
     # Imports make a million objects and hardly any garbage: by default, 700 more of them start a search for cycles.
     gc.set_threshold(100_000, *gc.get_threshold()[1:])
+    # Nor are cycles looked for among them at the end, which takes a third of a second after `decide`.
+    atexit.register(gc.freeze)
     signal.signal(signal.SIGTERM, _interrupt)
     # A terminal without UTF-8 gets escapes in place of an exception halfway through a report.
     for stream in (sys.stdout, sys.stderr):
