@@ -16,7 +16,6 @@ import typer
 from ablate.cli.command import Result, Shown, command
 from ablate.cli.options import Exit
 from ablate.workspace import Workspace
-from prereg.campaign.history import runs_of
 from prereg.errors import StudyError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -388,6 +387,8 @@ def check_one_campaign(path: Path, workspace: Workspace) -> Result:
 
 def _of_campaign(campaign: Campaign, record: CampaignRecord | None) -> dict[str, Any]:
     """All that a campaign promises, how far it is, and how each of its proposals ended; of an open one no result."""
+    from prereg.campaign.history import runs_of
+
     proposals = () if record is None else record.proposals
     begun = None if record is None else record.open
     left = campaign.budget.runs - (0 if record is None else runs_of(record.history))
