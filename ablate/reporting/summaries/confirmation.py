@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ablate.judge.campaign.confirmation import estimated_gain
-from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table
 from ablate.reporting.estimates import decimals_for
+from ablate.reporting.summaries.tables import PROPOSALS, ProposalRow
 from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.campaign.record import CampaignRecord
@@ -51,18 +52,14 @@ def gains_in_words(result: ConfirmationResult) -> Iterator[tuple[str, str]]:
 
 def proposals_table(record: CampaignRecord) -> Table:
     """Every proposal with its end."""
-    rows = []
-    for proposal in record.proposals:
-        gain, end = estimated_gain(proposal), proposal.end
-        rows.append(
-            (
-                str(proposal.entry.number),
-                phrase("proposal.change", proposal.entry.change),
-                phrase("confirmation.end", end),
-                "" if end is None else str(end.seeds),
-                "" if gain is None else words.significant(gain),
-                proposal.entry.why,
-            )
+    return PROPOSALS.of(
+        ProposalRow(
+            number=proposal.entry.number,
+            change=phrase("proposal.change", proposal.entry.change),
+            end=phrase("confirmation.end", proposal.end),
+            seeds=None if proposal.end is None else proposal.end.seeds,
+            gain=estimated_gain(proposal),
+            why=proposal.entry.why,
         )
-    heads = columns("Proposal", "Change", "End", "Seeds:", "Estimated gain:", "Why")
-    return Table(phrase("confirmation.proposals"), heads, tuple(rows), note=phrase("confirmation.estimates"))
+        for proposal in record.proposals
+    )

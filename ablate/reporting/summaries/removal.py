@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section
 from ablate.reporting.estimates import decimals_for
+from ablate.reporting.summaries.tables import REMOVALS, RemovalRow
 from ablate.reporting.wording import phrase
 from prereg import text as words
 
@@ -39,7 +40,7 @@ def removal_blocks(result: RemovalResult) -> list[Block]:
     elif result.answer == "inadmissible":
         blocks.append(Paragraph(" ".join(f"{fault}." for fault in result.faults)))
     if result.tried:
-        blocks.append(_table(result))
+        blocks.append(REMOVALS.of(_row(result, each) for each in result.tried))
     blocks.append(Facts(tuple(_facts(result))))
     blocks += [Paragraph(phrase("removal.deviation", each), "warning") for each in result.deviations]
     if len(result.reductions) > 1:
@@ -59,22 +60,16 @@ def _facts(result: RemovalResult) -> Iterator[tuple[str, str]]:
     yield phrase("removal.error_term"), phrase("removal.error", campaign, None)
 
 
-def _table(result: RemovalResult) -> Table:
-    rows = tuple(_row(result, each) for each in result.tried)
-    heads = columns("Without", "Change", "It", "Gain within the stack", "Level:", "Seeds:")
-    return Table(phrase("removal.removals"), heads, rows, note=phrase("removal.selected"))
-
-
-def _row(result: RemovalResult, tried: TriedRemoval) -> tuple[str, ...]:
+def _row(result: RemovalResult, tried: TriedRemoval) -> RemovalRow:
     entry = tried.removal.entry
     (proposal,) = (each for each in result.record.proposals if each.entry.number == entry.change)
-    return (
-        phrase("removal.without", proposal),
-        phrase("proposal.change", proposal.entry.change),
-        phrase("removal.outcome", tried, result.record.campaign),
-        "" if tried.gain is None else _shown(tried.gain),
-        words.significant(tried.level),
-        str(len(entry.seeds)),
+    return RemovalRow(
+        without=phrase("removal.without", proposal),
+        change=phrase("proposal.change", proposal.entry.change),
+        outcome=phrase("removal.outcome", tried, result.record.campaign),
+        gain="" if tried.gain is None else _shown(tried.gain),
+        level=tried.level,
+        seeds=len(entry.seeds),
     )
 
 

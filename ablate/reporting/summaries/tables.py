@@ -269,3 +269,59 @@ SEALS: Catalogued[SealKind] = Catalogued(
     caption=False,
     note=True,
 )
+
+# -- campaigns ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ProposalRow:
+    """A proposal of a campaign and its end."""
+
+    number: int
+    change: str
+    end: str
+    seeds: int | None
+    gain: float | None
+    """Estimated on the runs that decided it."""
+    why: str
+
+
+PROPOSALS: Catalogued[ProposalRow] = Catalogued(
+    "proposals",
+    {
+        "Proposal": lambda row: str(row.number),
+        "Change": lambda row: row.change,
+        "End": lambda row: row.end,
+        "Seeds:": lambda row: "" if row.seeds is None else str(row.seeds),
+        "Estimated gain:": lambda row: "" if row.gain is None else words.significant(row.gain),
+        "Why": lambda row: row.why,
+    },
+    note=True,
+)
+
+
+@dataclass(frozen=True)
+class RemovalRow:
+    """A kept change that was tried for removal."""
+
+    without: str
+    change: str
+    outcome: str
+    gain: str
+    """Of the change within the stack, with its interval; empty where nothing may be shown."""
+    level: float
+    seeds: int
+
+
+REMOVALS: Catalogued[RemovalRow] = Catalogued(
+    "removals",
+    {
+        "Without": lambda row: row.without,
+        "Change": lambda row: row.change,
+        "It": lambda row: row.outcome,
+        "Gain within the stack": lambda row: row.gain,
+        "Level:": lambda row: words.significant(row.level),
+        "Seeds:": lambda row: str(row.seeds),
+    },
+    note=True,
+)
