@@ -1,4 +1,7 @@
-"""`ablate confirm`: the best of a campaign against its start by the command, with the trainer of `propose`."""
+"""`ablate confirm`: the best of a campaign against its start by the command, with the trainer of `propose`.
+
+Each test starts a dozen processes or more: the fast ones are the whole course, and that nothing is shown too early.
+"""
 
 from __future__ import annotations
 
@@ -71,6 +74,7 @@ def test_the_whole_stack_is_measured_on_new_seeds_next_to_the_sum_that_selection
     assert ablate(project.monkeypatch, "amend", study, "--reason", "x", "--yes") == Exit.MISTAKE
 
 
+@pytest.mark.slow
 def test_a_second_confirmation_of_a_best_needs_a_reason_and_is_counted(project: Project) -> None:
     project.set("gain=0.3")
     first = confirm(project, "--seeds", "3")[1]
@@ -86,6 +90,7 @@ def test_a_second_confirmation_of_a_best_needs_a_reason_and_is_counted(project: 
     assert project.verify() == Exit.OK
 
 
+@pytest.mark.slow
 def test_a_stack_that_is_worse_together_is_not_confirmed(project: Project) -> None:
     """Two halves of a guardrail's margin: each change passes it, and both together break it."""
     project.set("gain=0.3", "speed=0.94")
@@ -117,6 +122,7 @@ def test_nothing_is_shown_of_a_confirmation_before_all_its_runs_and_a_proposal_e
     assert done["seeds"] == answer["seeds"]
 
 
+@pytest.mark.slow
 def test_the_default_number_of_seeds_shows_the_smallest_gain_by_the_assumed_noise(project: Project) -> None:
     # Differences of SD .05, a smallest gain of .05: one SD, which a two-sided t test at .05 shows with power 80% at
     # ten pairs (scipy: power .803 at 10, .747 at 9).
@@ -135,6 +141,7 @@ def rewritten(changed: Any) -> None:
             fresh.append(new.model_copy(update={"index": -1, "sha256": "", "previous": ""}))
 
 
+@pytest.mark.slow
 def test_a_confirmation_that_is_left_out_is_found(project: Project) -> None:
     """The first of two, whose outcome did not please."""
     project.set("gain=0.3")
@@ -144,6 +151,7 @@ def test_a_confirmation_that_is_left_out_is_found(project: Project) -> None:
     assert project.verify() == Exit.INADMISSIBLE
 
 
+@pytest.mark.slow
 def test_a_study_of_a_confirmation_that_does_not_follow_from_the_campaign_is_found(project: Project) -> None:
     """Registered by hand with a laxer guardrail, before `ablate confirm` could do it."""
     project.set("gain=0.3", "speed=0.95")
@@ -189,6 +197,7 @@ def test_a_confirmation_that_is_killed_ends_as_one_that_is_not(
     assert project.verify() == Exit.OK
 
 
+@pytest.mark.slow
 def test_a_bundle_of_the_campaign_holds_its_confirmation_and_is_judged_again(reporting: Project) -> None:
     project = reporting
     project.set("gain=0.3")
