@@ -111,7 +111,7 @@ def propose(
     wanted = dict(change or {}), commit
     _settle(context, record)
     if record.open is not None:
-        _require_same(context, record.open, wanted)
+        _require_same(context, record, record.open, wanted)
         if give_up is not None:
             return _given_up(context, record.open, give_up)
         return _carried_out(context, record.open, options)
@@ -138,11 +138,15 @@ def propose(
     return _carried_out(context, proposal, options)
 
 
-def _require_same(context: CampaignContext, proposal: BegunProposal, wanted: tuple[dict[str, Any], str | None]) -> None:
+def _require_same(
+    context: CampaignContext,
+    record: CampaignRecord,
+    proposal: BegunProposal,
+    wanted: tuple[dict[str, Any], str | None],
+) -> None:
     """Refuse another change while a proposal is open: its end would not be known to the one that follows."""
     settings, commit = wanted
-    change = Change(commit=None if commit is None else commit_named(context, commit, "--commit"), settings=settings)
-    if (settings or commit is not None) and change != proposal.entry.change:
+    if any(wanted) and _change(context, record, settings, commit) != proposal.entry.change:
         raise RegistrationError(
             f"proposal {proposal.entry.number} has not ended, and this is another change",
             required="one proposal at a time: what the next is compared with follows from its end",
@@ -406,20 +410,25 @@ def _log_stage(
     shown: dict[str, Any] = {} if decision.outcome == "next_stage" else {"decision": document}
     if shown and deviations:
         shown["deviations"] = deviations
-    context.ledger.append(
-        StagedEntry(
-            study=record.campaign.campaign,
-            registration=record.entry.registration,
-            at=context.workspace.clock(),
-            number=decision.number,
-            stage=decision.stage,
-            seeds=decision.n_seeds,
-            outcome=decision.outcome,
-            evidence=evidence.sha256,
-            decision_sha256=sha256_of(document),
-            **shown,
+    assert record.open is not None, context.path
+    with context.ledger.hold():
+        now = context.record()
+        assert now is not None, context.path
+        _require_open(context, now, record.open)
+        context.ledger.append(
+            StagedEntry(
+                study=record.campaign.campaign,
+                registration=record.entry.registration,
+                at=context.workspace.clock(),
+                number=decision.number,
+                stage=decision.stage,
+                seeds=decision.n_seeds,
+                outcome=decision.outcome,
+                evidence=evidence.sha256,
+                decision_sha256=sha256_of(document),
+                **shown,
+            )
         )
-    )
 
 
 def _given_up(context: CampaignContext, proposal: BegunProposal, reason: str) -> ProposalResult:
@@ -428,22 +437,37 @@ def _given_up(context: CampaignContext, proposal: BegunProposal, reason: str) ->
         raise RegistrationError(
             "--give-up without a reason", required="why, in words; it goes into the ledger", fix='--give-up "..."'
         )
-    record = context.record()
-    assert record is not None, context.path
-    stage = len(proposal.stages) + 1
-    context.ledger.append(
-        StagedEntry(
-            study=record.campaign.campaign,
-            registration=record.entry.registration,
-            at=context.workspace.clock(),
-            number=proposal.entry.number,
-            stage=stage,
-            seeds=record.campaign.stages.seeds[stage - 1],
-            outcome="drop",
-            given_up=reason.strip(),
+    from ablate.runner.local import study_lock
+
+    # Not while another process makes its runs: it would go on with a proposal that has ended.
+    with study_lock(context.root, proposal.entry.run_as), context.ledger.hold():
+        record = context.record()
+        assert record is not None, context.path
+        _require_open(context, record, proposal)
+        stage = len(proposal.stages) + 1
+        context.ledger.append(
+            StagedEntry(
+                study=record.campaign.campaign,
+                registration=record.entry.registration,
+                at=context.workspace.clock(),
+                number=proposal.entry.number,
+                stage=stage,
+                seeds=record.campaign.stages.seeds[stage - 1],
+                outcome="drop",
+                given_up=reason.strip(),
+            )
         )
-    )
     return _ended(context)
+
+
+def _require_open(context: CampaignContext, record: CampaignRecord, proposal: BegunProposal) -> None:
+    """Refuse an entry about a stage that another process has entered meanwhile."""
+    if record.open != proposal:
+        raise RegistrationError(
+            f"proposal {proposal.entry.number} went on in another process",
+            required="one process at a time that carries out a proposal",
+            fix=f"ablate propose {context.path}",
+        )
 
 
 def _ended(context: CampaignContext) -> ProposalResult:
