@@ -28,10 +28,9 @@ from typer.core import TyperGroup
 
 from ablate.cli import campaigns, corpora, gate, proof, records, registering, reports, runs, studies
 from ablate.cli.command import Command, Interrupted
-from ablate.cli.options import Exit, Patient, put_error
+from ablate.cli.options import Exit, Patient, mistake_of_disk, put_error
 from prereg.errors import SpecError, StudyError, missing_gpt, missing_posix
 from prereg.escape import visible
-from prereg.registry.disk import NO_ROOM
 
 PANELS: dict[str, tuple[Command, ...]] = {
     "Everyday commands": (
@@ -256,13 +255,8 @@ def _main() -> None:
             raise
         print("interrupted: nothing sealed was lost; repeat the command to go on", file=sys.stderr)
         sys.exit(Exit.INTERRUPTED)
-    # A disk or a permission is the user's to repair, and no traceback says more than the path.
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        full = error.errno in NO_ROOM
-        needed = "a disk with room" if full else "files and folders that can be read and written"
-        fix = "free space" if full else "check the path and fix its permissions"
-        put_error(StudyError(f"{place}{error.strerror or error}", required=needed, fix=f"{fix}, then retry"))
+        put_error(mistake_of_disk(error))
         sys.exit(Exit.MISTAKE)
     except ModuleNotFoundError as error:
         if error.name == "resource":

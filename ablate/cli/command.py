@@ -138,7 +138,7 @@ class Screen:
             # What is costly to work out is not, for text.
             facts = result.facts() if callable(result.facts) else result.facts
             if facts is not None:
-                text = json.dumps(_plain(facts), indent=None if result.in_one_line else 2, ensure_ascii=False)
+                text = json.dumps(plain(facts), indent=None if result.in_one_line else 2, ensure_ascii=False)
                 print(json_visible(text, sys.stdout.encoding))
         elif not self.quiet:
             self.show(*result.text(), *([f"next:  {result.next}"] if result.next else []))
@@ -159,16 +159,16 @@ class _LateWatcher:
         return getattr(self._screen.watcher, name)
 
 
-def _plain(facts: Any) -> Any:
+def plain(facts: Any) -> Any:
     """Models, dataclasses and paths as JSON's own types."""
     if hasattr(facts, "model_dump"):
         return facts.model_dump(mode="json")
     if is_dataclass(facts) and not isinstance(facts, type):
-        return _plain(asdict(facts))
+        return plain(asdict(facts))
     if isinstance(facts, Mapping):
-        return {str(key): _plain(value) for key, value in facts.items()}
+        return {str(key): plain(value) for key, value in facts.items()}
     if isinstance(facts, list | tuple):
-        return [_plain(value) for value in facts]
+        return [plain(value) for value in facts]
     return str(facts) if isinstance(facts, Path) else facts
 
 

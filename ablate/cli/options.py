@@ -14,6 +14,7 @@ from typing import Annotated, Any, Self, TextIO
 import typer
 
 from prereg.errors import StudyError
+from prereg.registry.disk import NO_ROOM
 
 
 class Exit(IntEnum):
@@ -145,6 +146,16 @@ class Patient:
         self.left = True
         # The descriptor too: the interpreter flushes it once more at exit, and would complain of the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+
+
+def mistake_of_disk(error: OSError) -> StudyError:
+    """The mistake that an error of the system is: a disk or a permission is the user's to repair, and no traceback says
+    more than the path."""
+    place = f"{error.filename}: " if error.filename else ""
+    full = error.errno in NO_ROOM
+    needed = "a disk with room" if full else "files and folders that can be read and written"
+    fix = "free space" if full else "check the path and fix its permissions"
+    return StudyError(f"{place}{error.strerror or error}", required=needed, fix=f"{fix}, then retry")
 
 
 def put_error(error: StudyError) -> None:
