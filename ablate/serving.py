@@ -41,7 +41,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ablate.cli.campaigns import check_one_campaign
-from ablate.cli.command import plain
+from ablate.cli.command import as_plain_data
 from ablate.cli.options import Exit, mistake_of_disk
 from ablate.reporting.wording import phrase
 from ablate.study_status import status as status_of
@@ -320,7 +320,7 @@ class CampaignServer:
     async def _facts(self) -> dict[str, Any]:
         """What `ablate check` says of the campaign, as it and the ledger are now. Raises `StudyError`."""
         result = await anyio.to_thread.run_sync(check_one_campaign, self._context.path, self._workspace)
-        facts: dict[str, Any] = plain(result.facts)
+        facts: dict[str, Any] = as_plain_data(result.facts)
         return facts
 
     async def _runs_of(self, study: str) -> StudyHealth:

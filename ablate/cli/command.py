@@ -138,7 +138,7 @@ class Screen:
             # What is costly to work out is not, for text.
             facts = result.facts() if callable(result.facts) else result.facts
             if facts is not None:
-                text = json.dumps(plain(facts), indent=None if result.in_one_line else 2, ensure_ascii=False)
+                text = json.dumps(as_plain_data(facts), indent=None if result.in_one_line else 2, ensure_ascii=False)
                 print(json_visible(text, sys.stdout.encoding))
         elif not self.quiet:
             self.show(*result.text(), *([f"next:  {result.next}"] if result.next else []))
@@ -159,16 +159,16 @@ class _LateWatcher:
         return getattr(self._screen.watcher, name)
 
 
-def plain(facts: Any) -> Any:
+def as_plain_data(facts: Any) -> Any:
     """Models, dataclasses and paths as JSON's own types."""
     if hasattr(facts, "model_dump"):
         return facts.model_dump(mode="json")
     if is_dataclass(facts) and not isinstance(facts, type):
-        return plain(asdict(facts))
+        return as_plain_data(asdict(facts))
     if isinstance(facts, Mapping):
-        return {str(key): plain(value) for key, value in facts.items()}
+        return {str(key): as_plain_data(value) for key, value in facts.items()}
     if isinstance(facts, list | tuple):
-        return [plain(value) for value in facts]
+        return [as_plain_data(value) for value in facts]
     return str(facts) if isinstance(facts, Path) else facts
 
 
