@@ -148,6 +148,7 @@ def register_campaign(path: str | Path, *, workspace: Workspace = HERE) -> tuple
     """
     context = check_campaign(path, workspace=workspace)
     _require_history(context)
+    # Between the look whether it is registered and the entry nobody else may register it.
     with context.ledger.hold():
         record = context.record()
         if record is not None:
@@ -166,6 +167,7 @@ def register_campaign(path: str | Path, *, workspace: Workspace = HERE) -> tuple
             start_sha256=made_with,
             **commits,
         )
+        # Named and not refused: whether two campaigns ask one question no rule can say.
         if earlier := earlier_campaigns(context.ledger.entries(), opened):
             opened = opened.model_copy(update={"earlier": earlier})
         write_git_files(context.root)

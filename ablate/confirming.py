@@ -97,6 +97,7 @@ def confirm(
         )
     before = _to_go_on_with(context, record, again)
     if before is not None:
+        # Its study has the seeds of its entry: another number would be another confirmation, uncounted.
         if seeds not in (None, len(before.entry.seeds)):
             raise RegistrationError(
                 f"--seeds {seeds}, and confirmation {before.entry.number} has {len(before.entry.seeds)} seeds",

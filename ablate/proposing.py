@@ -267,6 +267,7 @@ def _refuse_repeated(context: CampaignContext, record: CampaignRecord, content: 
             required="another code, or another configuration",
             fix=f"ablate ledger {record.campaign.campaign}   (lists what was kept)",
         )
+    # By what would run, not by its words: another name of a value or another commit of the same files is the same.
     before = [each for each in record.proposals if each.entry.content_sha256 == content]
     if before and again is None:
         end = before[-1].end

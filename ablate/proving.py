@@ -299,6 +299,7 @@ def _bundle_campaign(
                 fix=f"ablate propose {path}",
             )
         entries = context.ledger.entries()
+        # Evidence that lacks runs could not decide every proposal again in a clone.
         _require_every_run(context.root, entries_about(entries, record.campaign.campaign))
         target = context.root.evidence(record.campaign.campaign)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -220,6 +220,7 @@ def remove_changes(
         record = _given_up(context, record, give_up)
     _require_consistent(context, record, seeds, again)
     is_new = not _goes_on(record) and (again is not None or not record.reduction)
+    # One removal a round: which change is next, and at which level, follows from how the one before it ended.
     while True:
         record = _record(context)
         removal = record.open_removal
@@ -229,6 +230,7 @@ def remove_changes(
                 return _result(context)
             removal = _begun(context, step, seeds, again if is_new else None)
             is_new = False
+        # A crash may have come between the entry of the removal and its study.
         write_study = partial(_write_study, context, record, removal)
         ran, decided = run_and_decide(context, removal.entry.run_as, write_study, options)
         if decided is None or decided.status in ("unfinished", "inadmissible"):
@@ -269,6 +271,7 @@ def _record(context: CampaignContext) -> CampaignRecord:
             fix=f'ablate propose {context.path} --set PATH=VALUE --why "..."',
             where=Where(file=context.path),
         )
+    # The best that is reduced has to stay the best until the last removal has ended.
     if record.open is not None:
         raise RegistrationError(
             f"proposal {record.open.entry.number} of '{context.campaign.campaign}' has not ended",
@@ -311,6 +314,7 @@ def _require_consistent(context: CampaignContext, record: CampaignRecord, seeds:
             required="its end first: another begun in between would choose among them",
             fix=f"ablate confirm {context.path} --remove   (goes on with it)",
         )
+    # All removals of a reduction have as many pairs as its first: a number chosen later could be chosen for an end.
     if seeds is not None and again is None and reduction and len(reduction[0].entry.seeds) != seeds:
         raise RegistrationError(
             f"--seeds {seeds}, and reduction {reduction[0].entry.reduction} has {len(reduction[0].entry.seeds)} seeds",
@@ -414,6 +418,7 @@ def _given_up(context: CampaignContext, record: CampaignRecord, reason: str) -> 
             required="--give-up only while one is",
             fix=f"ablate ledger {record.campaign.campaign}",
         )
+    # Unseen it can only stay: what is given up never takes a change out.
     context.ledger.append(
         EndedEntry(
             study=record.campaign.campaign,
@@ -438,6 +443,7 @@ def _result(
     assert record is not None, context.path
     reduction = record.reduction if open_removal is None else _same_reduction(record, open_removal)
     tried = tuple(_tried(context, record, reduction))
+    # The last comparison of a reduction, best against what is left, takes out no change of its own.
     removals = tuple(each for each in tried if each.removal.entry.change is not None)
     together = next((each for each in tried if each.removal.entry.change is None), None)
     faults: tuple[str, ...] = ()

@@ -255,6 +255,7 @@ class CampaignServer:
         deadline = anyio.current_time() + wait_s
         if joins and self._at_work is None and not await self._others_have_ended(deadline):
             return {"answer": "running", **await self._health()}
+        # Calls are answered side by side: two of them must not start a command each.
         async with self._starting:
             job = self._at_work
             if job is None:

@@ -167,6 +167,7 @@ def mcp_command(
             required="the official Python SDK of the Model Context Protocol",
             fix="pip install 'ablate-prereg[mcp]'",
         )
+    # Before the server: an agent cannot repair a file that it is not shown.
     context = check_campaign(campaign, workspace=workspace)
     import anyio
 
@@ -231,6 +232,7 @@ def confirm_command(
             campaign, seeds=seeds, again=again, give_up=give_up, options=options, workspace=workspace
         )
         return _removed(removed)
+    # Refused and not ignored: who types --dry-run expects that nothing is trained.
     if dry_run or give_up is not None:
         raise StudyError(
             f"{'--dry-run' if dry_run else '--give-up'} without --remove",
@@ -347,6 +349,7 @@ def _facts_of_removals(result: RemovalResult) -> dict[str, Any]:
         "together": None if result.together is None else facts(result.together),
         "open": None if result.open is None else result.open.entry.number,
         "removed": result.removed,
+        # Keys of JSON are texts.
         "not_tried": {str(number): why for number, why in result.not_tried.items()},
         "best": result.record.best,
         "left": result.left,
@@ -405,6 +408,7 @@ def _of_campaign(campaign: Campaign, record: CampaignRecord | None) -> dict[str,
         "budget": campaign.budget,
         "proposals_left": campaign.budget.proposals - len(proposals),
         "runs_left": left,
+        # As the start has them; what has changed since is in the best.
         "settings": campaign.start["base"],
         "best": None if record is None else record.best,
         "open": None

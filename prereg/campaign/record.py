@@ -517,6 +517,7 @@ def _fault_of_proposal(campaign: Campaign, before: CampaignRecord, entry: Propos
         n_seeds=campaign.stages.seeds[-1],
         used=before.used_seeds,
     )
+    # The first that holds is named: what follows from it would be named as well.
     faults = {
         f"{label} began before the one before it ended": before.open is not None,
         f"{label} in place of proposal {len(before.proposals) + 1}": entry.number != len(before.proposals) + 1,
@@ -542,6 +543,7 @@ def _fault_of_confirmation(before: CampaignRecord, entry: ConfirmingEntry) -> st
         n_seeds=len(entry.seeds),
         used=before.used_seeds,
     )
+    # As for a proposal, but outside the budget.
     faults = {
         f"{label} began before the proposal before it ended": before.open is not None,
         f"{label} in place of confirmation {len(before.confirmations) + 1}": (
@@ -562,6 +564,7 @@ def _fault_of_removal(before: CampaignRecord, entry: RemovingEntry) -> str:
     label = f"removal {entry.number} of '{entry.study}'"
     if before.open is not None or before.open_removal is not None:
         return f"{label} began before what was before it ended"
+    # What it has to be follows from all ends before it, as `ablate confirm --remove` derived it when it began.
     step, reduction = _next_step(before), before.reduction
     goes_on = next_removal(before, reduction) is not None and bool(reduction)
     repeats = [] if goes_on else [each for each in before.removals if each.entry.best_sha256 == entry.best_sha256]
@@ -632,6 +635,7 @@ def _fault_of_stage(campaign: Campaign, before: CampaignRecord, entry: StagedEnt
     fault = next((text for text, holds in faults.items() if holds), "")
     if fault:
         return fault
+    # Whether budget and stages allow it, whatever it ends as: levels of what follows rest on the history.
     try:
         require_history(
             campaign, (*before.history, EndedProposal(number=entry.number, end="drop", n_seeds=entry.seeds))

@@ -74,6 +74,7 @@ def removal_level(n_kept: int, removed: Sequence[bool]) -> float:
     [0.01, 0.02, 0.01, 0.02]
     """
     assert len(removed) < n_kept, (n_kept, removed)
+    # Its own share, and those of the accepted removals right before it: one that was not accepted passes nothing on.
     shares = 1
     for accepted in reversed(removed):
         if not accepted:
