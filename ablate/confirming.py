@@ -77,6 +77,7 @@ def confirm(
     *,
     seeds: int | None = None,
     again: str | None = None,
+    by: str | None = None,
     options: RunOptions | None = None,
     workspace: Workspace = HERE,
 ) -> ConfirmationResult:
@@ -84,8 +85,8 @@ def confirm(
 
     `seeds` is the number of pairs (`seeds_by_default` where it is left out). A confirmation that has not ended goes on;
     where the best was confirmed it is answered again, and `again` is the reason to confirm it once more, on other
-    seeds. Raises `StudyError` for a campaign that has kept nothing, while a proposal is open, and for whatever `run`
-    and `decide` refuse.
+    seeds. `by` is who confirms, for the ledger. Raises `StudyError` for a campaign that has kept nothing, while a
+    proposal is open, and for whatever `run` and `decide` refuse.
 
         ablate.confirm("campaigns/night.yaml", seeds=12).total_gain
     """
@@ -94,6 +95,10 @@ def confirm(
     if again is not None and not again.strip():
         raise RegistrationError(
             "--again without a reason", required="why, in words; it goes into the ledger", fix='--again "..."'
+        )
+    if by is not None and not by.strip():
+        raise RegistrationError(
+            "--by without a name", required="who confirms; it goes into the ledger", fix="--by NAME"
         )
     before = _to_go_on_with(context, record, again)
     if before is not None:
@@ -105,7 +110,7 @@ def confirm(
                 fix="leave it out; or, as another confirmation that is counted: --again REASON",
             )
         return _carried_out(context, before, options)
-    return _carried_out(context, _begun(context, seeds, again), options)
+    return _carried_out(context, _begun(context, seeds, again, by), options)
 
 
 def _to_go_on_with(
@@ -147,7 +152,7 @@ def _is_decided(context: CampaignContext, confirmation: BegunConfirmation) -> bo
     return any(isinstance(entry, DecidedEntry) and entry.study == confirmation.entry.run_as for entry in entries)
 
 
-def _begun(context: CampaignContext, n_seeds: int | None, again: str | None) -> BegunConfirmation:
+def _begun(context: CampaignContext, n_seeds: int | None, again: str | None, by: str | None) -> BegunConfirmation:
     """Put a confirmation on record, with its study and seeds; everything that can be refused is refused before."""
     from ablate.judge.campaign.confirmation import seeds_by_default
 
@@ -159,7 +164,8 @@ def _begun(context: CampaignContext, n_seeds: int | None, again: str | None) -> 
         name = f"{record.campaign.campaign}-confirm{number}"
         refuse_name_of_study(context, name)
         require_start(context, record)
-        repeated: dict[str, Any] = {} if again is None else {"again": again.strip()}
+        words = {"again": again, "by": by}
+        optional: dict[str, Any] = {name: text.strip() for name, text in words.items() if text is not None}
         entry = ConfirmingEntry(
             study=record.campaign.campaign,
             registration=record.entry.registration,
@@ -176,7 +182,7 @@ def _begun(context: CampaignContext, n_seeds: int | None, again: str | None) -> 
                 used=record.used_seeds,
             ),
             run_as=name,
-            **repeated,
+            **optional,
         )
         begun = BegunConfirmation(entry, record.best, len(record.proposals))
         put_on_record(context, entry, _write_study(context, record, begun))

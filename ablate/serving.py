@@ -242,7 +242,11 @@ class CampaignServer:
             case Decide():
                 return await self._train("propose", (), tool.wait_s, joins=True)
             case Confirm():
-                words = (*_option("--seeds", tool.seeds), *_option("--again", tool.again))
+                words = (
+                    *_option("--seeds", tool.seeds),
+                    *_option("--again", tool.again),
+                    *_option("--by", client or None),
+                )
                 return await self._train("confirm", words, tool.wait_s, joins=tool.again is None)
             case Status():
                 return await self._health()

@@ -201,6 +201,9 @@ def confirm_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Of --remove: show what would be tried, and in how many runs.")
     ] = False,
+    by: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who confirms: a person, or a program; kept in the ledger.")
+    ] = None,
     slots: Annotated[
         int | None, typer.Option("--jobs", min=1, help="Runs side by side (default: one per core or GPU).")
     ] = None,
@@ -223,6 +226,10 @@ def confirm_command(
     from ablate.runner.options import RunOptions
 
     options = RunOptions(slots=slots, device=device)
+    if removing and by is not None:
+        raise StudyError(
+            "--by with --remove", required="--by of a confirmation", fix=f"ablate confirm {campaign} --remove"
+        )
     if removing and dry_run:
         return _planned_removals(workspace, campaign, seeds, again)
     if removing:
@@ -239,7 +246,7 @@ def confirm_command(
             required="an option of removals with --remove",
             fix=f"ablate confirm {campaign} --remove",
         )
-    result = confirm(campaign, seeds=seeds, again=again, options=options, workspace=workspace)
+    result = confirm(campaign, seeds=seeds, again=again, by=by, options=options, workspace=workspace)
 
     def text() -> Iterator[Shown]:
         from ablate.reporting.summaries.confirmation import confirmation_section

@@ -617,6 +617,8 @@ class ConfirmingEntry(Entry):
     """The study that carries it out."""
     again: str | None = None
     """Why a best that was confirmed before is confirmed again."""
+    by: str | None = None
+    """Who began it, as they say."""
 
 
 class RemovingEntry(Entry):

@@ -141,6 +141,8 @@ def test_an_agent_tries_changes_and_confirms_the_best(project: Path) -> None:
     talk(project, night)
     proposed = [entry["body"] for entry in ledger(project) if entry["event"] == "proposed"]
     assert [entry["by"] for entry in proposed] == ["night agent 3"] * 2
+    (confirming,) = (entry["body"] for entry in ledger(project) if entry["event"] == "confirming")
+    assert confirming["by"] == "night agent 3"
 
 
 @pytest.mark.slow

@@ -203,6 +203,12 @@ def test_options_of_removals_need_remove(project: Project, words: tuple[str, ...
     assert "without --remove" in project.capsys.readouterr().err
 
 
+def test_who_asks_is_of_a_confirmation_alone(project: Project) -> None:
+    project.set("gain=0.3")
+    assert ablate(project.monkeypatch, "confirm", project.campaign, "--remove", "--by", "me") == Exit.MISTAKE
+    assert "--by with --remove" in project.capsys.readouterr().err
+
+
 LIES = {
     "the removal that stayed, left out": lambda entry: None if entry.number == 2 else entry,
     "the first removal, left out": lambda entry: None if entry.number == 1 else entry,
