@@ -19,6 +19,8 @@ project = html_title = "ablate"
 extensions = ["myst_parser"]
 root_doc = "docs/index"
 include_patterns = ["*.md", "docs/**.md", "reports/*.md", "reports/bench/*.md", "reports/campaigns/*.md"]
+include_patterns += ["reports/agent-night/*.md", "reports/agent-night-confirm1/report.md"]
+include_patterns += ["examples/agent/README.md", "skills/ablate/SKILL.md"]
 exclude_patterns = ["build", "data", ".*"]
 myst_heading_anchors = 4
 smartquotes = False
