@@ -29,6 +29,7 @@ def refused(project: Project, *words: str) -> str:
     return " ".join(project.capsys.readouterr().err.split())
 
 
+@pytest.mark.slow
 def test_a_campaign_has_a_page_of_all_that_it_tried(project: Project) -> None:
     assert "'night' is not registered" in refused(project)
     decorated(project)
@@ -70,6 +71,7 @@ def test_a_campaign_has_a_page_of_all_that_it_tried(project: Project) -> None:
     assert report(project) == (markdown, html)
 
 
+@pytest.mark.slow
 def test_a_later_keep_leaves_its_confirmations_to_the_best_that_they_were_about(project: Project) -> None:
     project.set("gain=0.3")
     confirm(project, "--seeds", "3")

@@ -57,6 +57,7 @@ def refused(project: Project, *words: str) -> str:
     return " ".join(project.capsys.readouterr().err.split())
 
 
+@pytest.mark.slow
 def test_a_change_that_gains_nothing_in_the_stack_is_taken_out_and_the_next_is_tried_without_it(
     project: Project,
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_change_that_gains_nothing_in_the_stack_is_taken_out_and_the_next_is_t
     assert "studies of removals" in " ".join(project.capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_a_change_that_a_guardrail_needs_stays_and_one_that_later_changes_replaced_is_not_tried(
     project: Project,
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_change_that_a_guardrail_needs_stays_and_one_that_later_changes_replac
     assert project.verify() == Exit.OK
 
 
+@pytest.mark.slow
 def test_a_removal_whose_runs_fail_is_given_up_unseen_and_its_change_stays(project: Project) -> None:
     assert "has kept no change" in refused(project)
     decorated(project)
@@ -165,6 +168,7 @@ def test_a_removal_whose_runs_fail_is_given_up_unseen_and_its_change_stays(proje
     assert project.verify() == Exit.OK
 
 
+@pytest.mark.slow
 def test_of_commits_the_last_goes_back_and_an_earlier_one_is_left_to_a_proposal(project: Project) -> None:
     (project.path / ".gitignore").write_text("data/\nreports/\n", encoding="utf-8")
     start = document()["start"]

@@ -335,6 +335,7 @@ def test_a_root_below_the_top_of_its_repository(tmp_path: Path, no_own_corpora: 
     assert values(house)["after", 1] == pytest.approx(1.4 - 0.1 + (7919 % 13) / 1000 / 2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_reports")
 def test_commits_are_levels_of_factors_and_are_tuned(house: CommitHouse) -> None:
     factors = {
@@ -414,6 +415,7 @@ def test_two_revisions_are_put_in_place_of_what_a_file_writes(house: CommitHouse
         with_commits(study, {"head": "v1"})
 
 
+@pytest.mark.slow
 def test_documents_name_the_commits_and_what_changed_between_them(house: CommitHouse) -> None:
     registration = registered(house)
     pin = registration.commits["HEAD"]
