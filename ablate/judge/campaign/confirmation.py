@@ -137,5 +137,5 @@ def estimated_gain(proposal: BegunProposal) -> float | None:
 def sum_of_kept(record: CampaignRecord, n_proposals: int) -> float:
     """The sum of the estimated gains of the changes that were kept among the first proposals: too large in the mean,
     because a change is kept where its estimate is large."""
-    kept = (each for each in record.kept if each.entry.number <= n_proposals)
-    return sum(gain for each in kept if (gain := estimated_gain(each)) is not None)
+    kept_by_then = (each for each in record.kept if each.entry.number <= n_proposals)
+    return sum(gain for each in kept_by_then if (gain := estimated_gain(each)) is not None)
