@@ -6,7 +6,7 @@ which is that of the search.
 
     confirming -> registered -> its runs -> decided
 
-What a crash leaves is taken up at the last of these steps.
+After a crash the same command continues from the last of these steps.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ said is a proposal to the reader: the campaign's best stays what its proposals m
 
     removing -> registered -> its runs -> decided -> ended      for each removal
 
-What a crash leaves is taken up at the last of these steps. `prereg.campaign.record.next_removal` says what comes next,
-`ablate.judge.campaign.removal` at which level.
+After a crash the same command continues from the last of these steps. `prereg.campaign.record.next_removal` says what
+comes next, `ablate.judge.campaign.removal` at which level.
 """
 
 from __future__ import annotations

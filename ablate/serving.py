@@ -213,7 +213,7 @@ def mistakes_of(text: str) -> tuple[dict[str, str], ...]:
 
 
 class CampaignServer:
-    """The tools and resources of one campaign, for whoever is connected."""
+    """The tools and resources of one campaign, for the client that is connected."""
 
     def __init__(self, context: CampaignContext, tasks: TaskGroup, options: Sequence[str] = ()) -> None:
         self._context, self._tasks, self._options = context, tasks, tuple(options)

@@ -130,8 +130,9 @@ class Agent:
             # The first that was dropped, and the first that was kept, in other words: a whole number for a float, and a
             # setting that is what it was.
             if outcomes.count(answer["answer"]) == 1:
-                whole = {p: int(v) if isinstance(v, float) and v.is_integer() else v for p, v in settings.items()}
-                await self.call("propose", settings={**whole, "model.layers": 2}, why="another idea", wait_s=PATIENCE_S)
+                reworded = {p: int(v) if isinstance(v, float) and v.is_integer() else v for p, v in settings.items()}
+                reworded["model.layers"] = 2
+                await self.call("propose", settings=reworded, why="another idea", wait_s=PATIENCE_S)
         await self.call("history")
         await self.until_it_ends("confirm", await self.call("confirm", wait_s=PATIENCE_S))
         await self.call("describe")

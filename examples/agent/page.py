@@ -54,15 +54,15 @@ committed before the first run. The campaign promises that the chance of any fal
 - **{n_proposed} runs for thirty proposals, {n_confirming} for the confirmation**, in {time} by the clock
   ({proposing_time} without the confirmation), on two cores shared with other work (load averages {loads}); it took
   {processor} of a processor.
-- Whoever compares one run with one run and keeps what is lower would have kept {other_seeds} of the 24 others in the
+- Keeping what is lower in one run of each side would have kept {other_seeds} of the 24 others in the
   mean where the two have other seeds, and {one_seed} where they share it, read off the same runs.
 
 ## By truth
 
 {by_truth}
 
-*One run each*: how many would be kept in the mean by whoever compares a run of the proposal with one of the best, and
-keeps what is lower. A no-op has the same bits as the best on the same seed, so nothing is lower there. Three changes of
+*One run each*: how many would be kept in the mean if one run of the proposal were compared with one of the best, and
+what is lower kept. A no-op has the same bits as the best on the same seed, so nothing is lower there. Three changes of
 *rounding* were lower on every seed, by a thousandth of a nat or less, at p below the level of a keep: real and
 worthless, which is what `smallest` is for.
 

@@ -104,14 +104,14 @@ def with_gate(project: Path, before: str = "", waiting: str = "True") -> Path:
 
 def processes_in(project: Path) -> list[int]:
     """Processes whose working folder is in the project."""
-    found = []
+    process_ids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if (folder / "cwd").readlink().is_relative_to(project):
-                found.append(int(folder.name))
+                process_ids.append(int(folder.name))
         except OSError:
             continue
-    return found
+    return process_ids
 
 
 async def ended(agent: Agent) -> dict[str, Any]:

@@ -91,9 +91,9 @@ def test_the_ledger_holds_what_the_agent_proposed_and_was_answered() -> None:
 def test_the_headline_of_the_page_follows_from_ledger_and_transcript() -> None:
     page = (REPORTS / "README.md").read_text(encoding="utf-8")
     truths = [each.truth for each in script("proposals").in_order()]
-    kept = Counter(truths[each.entry.number - 1] for each in record().kept)
-    n_false = sum(kept.values()) - kept["useful"]
-    assert f"**Kept: {kept['useful']} of 6 useful changes, {n_false} of 24 others.**" in page
+    n_kept_by_truth = Counter(truths[each.entry.number - 1] for each in record().kept)
+    n_false = sum(n_kept_by_truth.values()) - n_kept_by_truth["useful"]
+    assert f"**Kept: {n_kept_by_truth['useful']} of 6 useful changes, {n_false} of 24 others.**" in page
     # The confirmation as it was answered, and the estimates as the ledger has them.
     confirmed = [call["answer"] for call in transcript() if call["tool"] == "confirm"][-1]
     total = confirmed["total_gain"]
