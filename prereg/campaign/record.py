@@ -24,7 +24,6 @@ from pydantic import JsonValue
 from prereg.campaign.history import EndedProposal, require_history
 from prereg.campaign.load import campaign_from_document
 from prereg.campaign.spec import Campaign
-from prereg.commits.gate import seeds_following
 from prereg.errors import EvidenceError, StudyError
 from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import CheckPin
@@ -45,6 +44,7 @@ from prereg.registry.ledger_entry import (
     StagedEntry,
 )
 from prereg.registry.registration import Pins
+from prereg.seeds import seeds_following
 from prereg.study.arms import Config
 from prereg.study.training import Training
 

@@ -13,12 +13,12 @@ To add a verdict: its word in `VERDICTS`, what it may rest on in `_grounds`, its
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from hashlib import sha256
+from collections.abc import Mapping
 from typing import Any, Final
 
 from prereg.errors import SpecError, field_error
 from prereg.rule.condition import OUTCOMES, Outcome
+from prereg.seeds import seeds_following
 from prereg.study.spec import Study
 from prereg.text import listed
 
@@ -184,22 +184,3 @@ def seeds_of_base(study: str, base: str, attempt: int, n_seeds: int) -> tuple[in
     True
     """
     return tuple(seeds_following(f"{study} {base} {attempt}", n_seeds))
-
-
-def seeds_following(of: str, n_seeds: int, used: Collection[int] = ()) -> Iterator[int]:
-    """Different seeds below 2^31 that follow from a text and are none of those used before: in every place and at every
-    time the same.
-
-    >>> len(set(seeds_following("a text", 5)))
-    5
-    """
-    drawn = set(used)
-    n_used = len(drawn)
-    number = 0
-    while len(drawn) < n_used + n_seeds:
-        # 31 bits: a C int, and what NumPy and PyTorch take alike.
-        seed = int.from_bytes(sha256(f"{of} {number}".encode()).digest()[:4]) >> 1
-        number += 1
-        if seed not in drawn:
-            drawn.add(seed)
-            yield seed
