@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import yaml
@@ -21,6 +23,7 @@ from ablate.verification.verify import verify_target
 from ablate.workspace import utc_now
 from prereg.errors import EvidenceError, SpecError
 from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
 from prereg.registry.registration import Registration
 from prereg.text import moment, short
@@ -262,15 +265,25 @@ def test_a_bundle_of_another_registration_than_the_decision_s_is_no_evidence_of_
     assert fault.startswith("reports/own/evidence.ablate.zip was made under 000000000000 before the last decision (")
 
 
+@cache
+def committed_entries() -> tuple[Entry, ...]:
+    """Return the entries of this repository's ledger as committed, without what a user decided in this clone."""
+    committed = ("git", "-C", str(REPOSITORY), "show", "HEAD:studies/ledger.jsonl")
+    lines = subprocess.run(committed, capture_output=True, check=True).stdout
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "ledger.jsonl")
+        path.write_bytes(lines)
+        return Ledger(path).entries()
+
+
 def decided_here() -> list[str]:
-    """The decided studies of this repository."""
-    entries = Ledger(REPOSITORY / "studies" / "ledger.jsonl").entries()
-    return sorted({entry.study for entry in entries if entry.event == "decided"})
+    """Return the studies that this repository decided and committed."""
+    return sorted({entry.study for entry in committed_entries() if entry.event == "decided"})
 
 
 def committed_here_as(study: str) -> str:
-    """Under whose name its evidence is committed: a confirmation's lies with its campaign."""
-    return committed_as(Root(REPOSITORY), study, Ledger(REPOSITORY / "studies" / "ledger.jsonl").entries())
+    """Return the name under which a study's evidence is committed: a confirmation's is its campaign's."""
+    return committed_as(Root(REPOSITORY), study, committed_entries())
 
 
 def test_the_evidence_of_every_decided_study_of_this_repository_is_committed() -> None:
