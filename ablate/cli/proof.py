@@ -152,7 +152,7 @@ def reproduce_command(
     Every repeatable metric at every step and the final weights, against the sealed record. It is made in a scratch
     folder; record and ledger stay as they are. Ends with 0 if reproduced and 1 if not.
 
-    Example:  ablate reproduce studies/embnorm.yaml --run layernorm/1
+    Example:  ablate reproduce studies/embnorm.yaml --run layernorm/24101
     """
     from ablate.proving import reproduce as make_again
 

@@ -112,7 +112,7 @@ def train_command(
     Resumes the run where its trainer can. SIGTERM stops it; the same command goes on. Writes the run's folder and
     no ledger: `ablate run` afterwards seals what it finds.
 
-    Example:  ablate train studies/embnorm.yaml layernorm/3
+    Example:  ablate train studies/embnorm.yaml layernorm/24103
     """
     from ablate import training
 

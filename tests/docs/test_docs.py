@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -86,6 +87,37 @@ def test_the_published_figures_in_the_docs_are_ones_that_the_embnorm_study_can_s
     check_published(published, api.load(ROOT / "studies" / "embnorm.yaml"))
     fields = {*Published.model_fields, *PublishedFigure.model_fields, *PublishedLook.model_fields}
     assert {field for field in fields if f"`{field}`" not in text} == set()
+
+
+def test_the_embnorm_study_has_seeds_that_no_registered_study_had() -> None:
+    """A study that was never registered here promises seeds before any run; version 0.1 had decided it on 1 to 5."""
+    assert not (ROOT / "studies" / "embnorm.lock.json").exists()
+    spent: set[int] = set()
+    for lock in [*ROOT.glob("studies/*.lock.json"), *ROOT.glob("archive/0.1/studies/*.lock.json")]:
+        spent |= seeds_in(json.loads(lock.read_text(encoding="utf-8")))
+    study = api.load(ROOT / "studies" / "embnorm.yaml")
+    assert {1, 2, 3, 4, 5, 311, 316} <= spent
+    assert len(study.seeds) == 5 and min(study.seeds) > 10_000
+    assert not spent.intersection(study.seeds)
+    assert "Not blind" in study.question
+
+
+def seeds_in(document: Any) -> set[int]:
+    """Return every whole number below a field that is called `seeds`, at any depth."""
+    if isinstance(document, dict):
+        return set().union(
+            *(whole_numbers(value) if name == "seeds" else seeds_in(value) for name, value in document.items())
+        )
+    if isinstance(document, list):
+        return set().union(*map(seeds_in, document))
+    return set()
+
+
+def whole_numbers(document: Any) -> set[int]:
+    """Return every whole number in a list, or the one given."""
+    if isinstance(document, list):
+        return set().union(*map(whole_numbers, document))
+    return {document} if isinstance(document, int) else set()
 
 
 def test_the_study_in_the_readme_is_the_quickstart_less_its_beliefs() -> None:
