@@ -39,6 +39,20 @@ def test_the_readme_says_what_the_committed_table_says() -> None:
     assert "has the error rate it claims" not in readme
 
 
+def test_the_readme_gives_the_largest_rate_of_every_design_with_its_error_and_n() -> None:
+    """Looks and seeds x items err more than fixed seeds, which alone it named once."""
+    paragraph = " ".join(rates.paragraph(rates.committed()).split())
+    for seeds in (3, 4, 5, 8):
+        cells = [
+            row["support"]
+            for row in rates.committed()["cells"]
+            if row["law"] in {"exponential", "t3", "mixture", "uniform", "bimodal"} and row["n"] == seeds
+        ]
+        largest = max(cells, key=lambda one: one["share"])
+        rate = f"{100 * largest['share']:.1f} ± {100 * largest['error']:.1f}% with {seeds} seeds"
+        assert rate in paragraph and f"{largest['n']:,} studies" in paragraph, rate
+
+
 def test_the_page_says_what_the_committed_table_says() -> None:
     assert rates.PAGE.read_text(encoding="utf-8") == rates.page(rates.committed()), "python tests/error_rates.py --text"
 
@@ -50,7 +64,11 @@ def test_other_pages_quote_the_committed_table() -> None:
         shares = [f"{100 * support['paired_t', law, n]['share']:.1f}%" for n in (3, 5, 8)]
         assert f"| {words} | {' | '.join(shares)} |" in page, law
     normal = support["bootstrap_t", "normal", 5]
-    assert f"it errs in {percent(normal)}% ({normal['n']:,} simulated studies)" in page
+    assert f"it supports a false one in {percent(normal)}% ({normal['n']:,})" in page
+    (misses,) = (
+        row["misses"] for row in fixed_cells() if (row["test"], row["law"], row["n"]) == ("bootstrap_t", "normal", 5)
+    )
+    assert f"95% intervals miss in {percent(misses)}% ({misses['n']:,} simulated studies)" in page
     advice = (rates.README.parent / "docs/how-to/choose-margin-seeds-test.md").read_text(encoding="utf-8")
     skewed = {test: support[test, "exponential", 8] for test in ("paired_t", "sign_flip", "wilcoxon")}
     assert f"`paired_t` errs in {100 * skewed['paired_t']['share']:.1f}%" in advice

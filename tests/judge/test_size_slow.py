@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import exp, sqrt
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,6 +48,18 @@ def test_size_at_the_null_is_that_of_the_table(method: str, n: int) -> None:
         # Rounding of the table, and four standard errors of this simulation.
         allowed = 0.006 + 4 * sqrt(max(expected, 0.001) * (1 - expected) / studies)
         assert abs(wrong / studies - expected) <= allowed, (method, n, law, wrong / studies, expected)
+
+
+@pytest.mark.parametrize("spread", [1.0, 1.5])
+def test_a_one_sided_t_test_against_a_constant_errs_on_lognormal_values_as_the_readme_says(spread: float) -> None:
+    """Six runs of one arm, the long tail away from the side of the claim: nothing cancels their skewness."""
+    studies = 200_000
+    logarithms = np.random.default_rng(6).normal(0.0, spread, size=(studies, 6))
+    test = over_seeds("paired_t", np.exp(logarithms))
+    wrong = float(np.mean(test.p(exp(spread**2 / 2), "less") <= 0.05))
+    readme = " ".join((Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").split())
+    assert f"{100 * wrong:.1f} ± {100 * sqrt(wrong * (1 - wrong) / studies):.1f}%" in readme
+    assert f"({studies:,} simulated tests)" in readme
 
 
 @pytest.mark.parametrize("method", ["paired_t", "bootstrap_t", "sign_flip", "wilcoxon"])
