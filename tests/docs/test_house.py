@@ -384,7 +384,7 @@ def test_what_is_left_to_releases_is_slow_and_ci_says_what_it_leaves_out(request
     recipe = makefile.partition("\ntest-ci:")[2].partition("\n\n")[0]
     assert '-m "not simulation and not long"' in recipe and "not simulation and not long" in WITHOUT_SIMULATIONS
     assert "left out: tests marked simulation or long; 'make test-all' runs them" in recipe
-    assert ci.endswith("make lint\nmake test-ci\n")
+    assert ci.endswith("as_a_newcomer make lint\nas_a_newcomer make test-ci\n")
     assert (ROOT / "reports" / "bench" / "simulations.md").is_file()
 
 
