@@ -461,14 +461,16 @@ def long_ledger(path: Path, n_entries: int) -> list[bytes]:
 
 def test_reading_thousands_of_entries_stays_fast(ledger: Ledger) -> None:
     long_ledger(ledger.path, 5000)
-    started = time.perf_counter()
+    started = time.process_time()
     assert len(ledger.entries()) == 5000
-    first = time.perf_counter() - started
-    started = time.perf_counter()
+    first = time.process_time() - started
+    started = time.process_time()
     for n in range(20):
         append(ledger, n)
-    assert first < 5.0  # about 0.15 s on two slow cores; a shared machine gets room
-    assert (time.perf_counter() - started) / 20 < first  # what was read is not read again
+    # Seconds of the processor: about 0.15 s on two slow cores, whatever else the machine does.
+    assert first < 5.0
+    # What was read is not read again.
+    assert (time.process_time() - started) / 20 < first
 
 
 DELETER = """
