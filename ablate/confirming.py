@@ -23,6 +23,7 @@ from prereg.campaign.record import BegunConfirmation, CampaignRecord, seeds_of_c
 from prereg.errors import RegistrationError, StudyError, Where
 from prereg.registry.disk import write_whole
 from prereg.registry.ledger_entry import ConfirmingEntry, DecidedEntry, Entry, ReportedEntry
+from prereg.study.timed import timed_promises
 
 if TYPE_CHECKING:
     from ablate.judge.campaign.confirmation import TotalGain
@@ -90,7 +91,11 @@ def confirm(
 
         ablate.confirm("campaigns/night.yaml", seeds=12).total_gain
     """
+    from ablate.running import require_one_at_a_time
+
     context = open_campaign(campaign, workspace=workspace)
+    if options is not None:  # before anything is on record
+        require_one_at_a_time(timed_promises(context.campaign.probe), options, context.root)
     record = context.record()
     if again is not None and not again.strip():
         raise RegistrationError(

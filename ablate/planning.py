@@ -31,7 +31,7 @@ class PlannedArm:
 
 @dataclass(frozen=True)
 class PlannedRuns:
-    """The runs of a study: all arms of the first seed, then of the next."""
+    """The runs of a study in the order in which they are made: all arms of the first seed, then of the next."""
 
     study: str
     seeds: tuple[int, ...]
@@ -56,10 +56,11 @@ def plan_runs(study: StudySource, *, workspace: Workspace = HERE) -> PlannedRuns
 def planned(context: StudyContext) -> PlannedRuns:
     """The same, of a study that has been checked.
 
-    >>> planned(HERE.open("studies/own.yaml")).cells[:2]
-    (('slow', 1), ('fast', 1))
+    >>> planned(HERE.open("studies/own.yaml")).cells[:3]
+    (('slow', 1), ('fast', 1), ('fast', 2))
     """
     from prereg.documents.sentences import say
+    from prereg.registry.run_order import cells_in_order
 
     study = context.study
     seconds, timed = _seconds(context)
@@ -74,7 +75,11 @@ def planned(context: StudyContext) -> PlannedRuns:
         arms.append(PlannedArm(arm, n_runs, n_parameters, tokens, flops, hours))
     applies = {"design": study.components is not None, "tuning": study.tune is not None}
     about = tuple(say(name, study) for name, does_apply in applies.items() if does_apply)
-    return PlannedRuns(study.study, study.seeds, tuple(arms), study.judged, timed, about)
+    registration = context.load_registration()
+    has_old_order = registration is not None and registration.run_order is None
+    cells = study.cells if has_old_order else cells_in_order(study)
+    judged = tuple(cell for cell in cells if cell in study.judged)
+    return PlannedRuns(study.study, study.seeds, tuple(arms), judged, timed, about)
 
 
 def _size(context: StudyContext, arm: str) -> tuple[int | None, int]:

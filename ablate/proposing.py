@@ -33,6 +33,7 @@ from prereg.errors import RegistrationError, StudyError, Where
 from prereg.registry.canon import sha256_of
 from prereg.registry.disk import write_whole
 from prereg.registry.ledger_entry import Change, LookedEntry, ProposedEntry, StagedEntry
+from prereg.study.timed import timed_promises
 
 if TYPE_CHECKING:
     from ablate.judge.campaign.procedure import ProposalDecision
@@ -106,7 +107,11 @@ def propose(
 
         ablate.propose("campaigns/night.yaml", {"optim.lr": 3e-3}, why="the loss falls slowly").answer
     """
+    from ablate.running import require_one_at_a_time
+
     context = open_campaign(campaign, workspace=workspace)
+    if options is not None:  # before anything is on record
+        require_one_at_a_time(timed_promises(context.campaign.probe), options, context.root)
     record, _ = register_campaign(campaign, workspace=workspace)
     wanted = dict(change or {}), commit
     _settle(context, record)

@@ -18,13 +18,15 @@ from ablate.workspace import HERE, StudyContext, StudySource, Workspace, require
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.canon import sha256_of
 from prereg.registry.ledger_entry import ImportedEntry, PromiseEntry, TunedEntry
+from prereg.registry.run_order import order_in_words
+from prereg.study.timed import timed_promises
 
 if TYPE_CHECKING:
     from ablate.records.rows import TableLayout
     from ablate.records.run_record import RunRecord
     from prereg.registry.looks import Look
+    from prereg.registry.paths import Root
     from prereg.registry.registration import Registration
-    from prereg.study.spec import Study
 
 
 def run(
@@ -54,7 +56,7 @@ def run(
     context = check(study, workspace)
     name = context.study.study
     registered = context.load_registration()
-    _require_options(context, options, context.study if registered is None else registered.study)
+    _require_options(context, options, registered)
     prepared: Prepared | None = None
     if registered is None:
         prepared = prepare(context, accept_underpowered=accept_underpowered, pilot=pilot)
@@ -74,6 +76,8 @@ def run(
             watcher.note(f"ledger head {entry.sha256}")
             for repetition in repeated(context.root, registration.study):
                 watcher.note(repetition.words)
+            if registration.timed:
+                watcher.note(order_in_words(registration.study, registration.timed))
         # What a proposal can find says the design of its campaign.
         is_proposal = proposal_run_as(context.ledger.readable(), name) is not None
         if not is_proposal and (unknown := unknown_power(registration)):
@@ -92,14 +96,19 @@ def run(
     return Ran(registration, entry is not None, summary, look)
 
 
-def _require_options(context: StudyContext, options: RunOptions, planned: Study) -> None:
-    """Refuse options that this study cannot be run with; `planned` is the study with what its pilot chose so far."""
+def _require_options(context: StudyContext, options: RunOptions, registered: Registration | None) -> None:
+    """Refuse options that this study cannot be run with; `registered` is its registration, where it has one."""
     from ablate.runner.machine import require_devices
     from prereg.registry.plan import planned_runs
 
     require_devices(context.study, options)
     _require_launcher(context, options)
-    planned_runs(planned, options.only)  # raises for a run that is not planned
+    # With what a pilot chose so far, which only the registration has. Raises for a run that is not planned.
+    planned_runs(context.study if registered is None else registered.study, options.only, registration=registered)
+    timed = timed_promises(context.study) if registered is None else registered.timed
+    if timed and options.slots != 0:  # with no slot nothing is made
+        require_one_at_a_time(timed, options, context.root)
+        _require_registered_order(context, options, registered)
     if options.next_look and context.study.stopping == "fixed":
         raise RunError(
             f"'{context.study.study}' has a fixed number of seeds, and so no next look",
@@ -111,6 +120,46 @@ def _require_options(context: StudyContext, options: RunOptions, planned: Study)
             "--checkpoint-every is for the built-in trainer",
             required="a user's own trainer to save its own checkpoints, and to leave a file named resumable",
             fix=f"ablate run {context.path}",
+        )
+
+
+def require_one_at_a_time(timed: Sequence[str], options: RunOptions, root: Root) -> None:
+    """Refuse options by which runs would be made side by side, where `timed` says why they must not be."""
+    if not timed:
+        return
+    tasks = options.tasks
+    if options.on == "slurm":
+        from ablate.runner.local import slurm_settings
+
+        tasks = slurm_settings(root, options).tasks
+    for flag, number in (("--jobs", options.slots), ("--tasks", tasks)):
+        if number is not None and number > 1:
+            raise RunError(
+                f"{flag} {number}, and {timed[0]}",
+                required="one run at a time: a run takes longer while another shares its machine, and which has "
+                "company for how long follows from how fast they are",
+                fix=f"{flag} 1, or leave it out; of a metric that is no time, say its unit: metrics: {{declare: ...}}",
+            )
+
+
+def _require_registered_order(context: StudyContext, options: RunOptions, registered: Registration | None) -> None:
+    """Refuse a choice of runs that leaves out one which comes before them."""
+    from prereg.registry.plan import planned_runs
+
+    if not options.only:
+        return
+    study = context.study if registered is None else registered.study
+    left = planned_runs(study, registration=registered)
+    if registered is not None:
+        left = runs_left(context, registered, left)[0]
+    last = max((at for at, name in enumerate(left) if name in options.only), default=-1)
+    skipped = next((name for name in left[: last + 1] if name not in options.only), None)
+    if skipped is not None:
+        raise RunError(
+            f"--only {left[last]}, and {skipped} comes before it",
+            required="runs in their registered order: it treats all arms alike on a machine that grows slower, which "
+            "a claim on a time needs",
+            fix=f"ablate run {context.path}   (or first: --only {skipped})",
         )
 
 

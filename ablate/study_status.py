@@ -102,13 +102,14 @@ def status(study: StudySource, *, workspace: Workspace = HERE) -> StudyHealth:
     from prereg.registry.ledger_entry import DecidedEntry
     from prereg.registry.looks import next_look, recorded_afterwards, taken_looks
     from prereg.registry.plan import plan
+    from prereg.registry.run_order import cells_in_order
 
     context = workspace.open(study)
     entries = context.entries  # a damaged ledger is an error here, not an unregistered study
     registration = context.load_registration()
     if registration is None:
         current = context.study
-        waiting = tuple(_waiting(arm, seed, _steps(context, arm)) for arm, seed in current.cells)
+        waiting = tuple(_waiting(arm, seed, _steps(context, arm)) for arm, seed in cells_in_order(current))
         return StudyHealth(study=current.study, title=current.title, runs=waiting)
     registered = registration.study  # as registered: the file may say something else by now
     folder = context.root.runs(registered.study, registration.runs_sha256)
@@ -120,7 +121,7 @@ def status(study: StudySource, *, workspace: Workspace = HERE) -> StudyHealth:
     ]
     if not registered.settings_known:  # runs whose setting the pilot is still to choose
         runs += [
-            _waiting(arm, seed, _steps(context, arm)) for arm, seed in registered.judged if arm in context.study.arms
+            _waiting(arm, seed, _steps(context, arm)) for arm, seed in registration.cells if arm in context.study.arms
         ]
     decision = next(
         (
@@ -191,7 +192,7 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
 
     registration = context.load_registration()
     study = context.study if registration is None else registration.study
-    left, records = planned_runs(study, options.only), dict[str, "RunRecord"]()
+    left, records = planned_runs(study, options.only, registration=registration), dict[str, "RunRecord"]()
     if registration is not None:
         left, records = runs_left(context, registration, left)
     slots = options.slots or slots_of(study, choose_machine(study, records.values(), options), records.values())

@@ -80,6 +80,7 @@ def train(
     # sealed it.
     if (sealed := _made_before(run, folder)) is not None:
         return sealed
+    _require_turn(context, registration, spec)
     with held(folder) as lock, name_holder(lock):
         if (sealed := _made_before(run, folder)) is not None:
             return sealed  # by a process that held it a moment ago
@@ -91,6 +92,24 @@ def train(
         record = folder.readable_record()
     attempts = 0 if record is None else record.attempts
     return Trained(run, ended.status or "stopped", ended.step, attempts, ended.error)
+
+
+def _require_turn(context: StudyContext, registration: Registration, spec: Spec) -> None:
+    """Refuse a run of a timed promise before those that precede it in the registered order have ended."""
+    from ablate.records.store import RunFolder
+    from prereg.registry.plan import plan
+
+    for earlier in plan(registration) if registration.timed else ():
+        if earlier.cell == spec.cell:
+            return
+        folder = context.root.run(earlier.study, earlier.registration, *earlier.cell)
+        if _made_before("", RunFolder(folder)) is None:
+            name = f"{earlier.variant}/{earlier.seed}"
+            raise RunError(
+                f"{spec.variant}/{spec.seed}, and {name} comes before it and has not ended; {registration.timed[0]}",
+                required="one run at a time, in the registered order",
+                fix=f"ablate train {context.path} {name}",
+            )
 
 
 def _made_before(run: str, folder: RunFolder) -> Trained | None:
@@ -105,7 +124,7 @@ def _planned(context: StudyContext, registration: Registration, run: str) -> Spe
     from prereg.registry.plan import plan, planned_runs
 
     try:
-        planned_runs(registration.study, (run,))
+        planned_runs(registration.study, (run,), registration=registration)
     except RunError as error:
         raise RunError(run, required="ARM/SEED of a planned run", fix=error.fix) from None
     spec = next((spec for spec in plan(registration) if f"{spec.variant}/{spec.seed}" == run), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,10 @@ from ablate.records.run_record import Provenance, RunRecord
 from prereg.registry.canon import sha256_of
 from prereg.registry.ledger_entry import FIRST, Entry, Event
 from prereg.registry.registration import CorpusPin, Registration, promise_sha256
+from prereg.registry.run_order import MIRRORED_ROTATION
 from prereg.study.corpora import TOY_SHA256
 from prereg.study.spec import Study, study_from_document
+from prereg.study.timed import timed_promises
 
 Cell = tuple[str, int]
 RECORDED = (
@@ -152,9 +155,15 @@ def make_evidence(
 def make_registration(study: Study) -> Registration:
     """A registration that never touched a disk."""
     corpus = CorpusPin(name="toy", sha256=TOY_SHA256, size_bytes=100_000, characters=100_000)
-    sha256 = promise_sha256({"study": study.model_dump(mode="json"), "corpus": corpus.model_dump(mode="json")})
+    # Hand-made evidence is mostly that of a registration from before there was an order; a claim on a time needs one.
+    order = MIRRORED_ROTATION if timed_promises(study) else None
+    promise = {"study": study.model_dump(mode="json"), "corpus": corpus.model_dump(mode="json")}
+    if order is not None:
+        promise["run_order"] = order
+    sha256 = promise_sha256(promise)
     return Registration(
         study=study,
+        run_order=order,
         corpus=corpus,
         sha256=sha256,
         source_sha256=sha256_of("yaml"),
@@ -332,6 +341,9 @@ def _run(registration: Registration, arm: str, seed: int, *, status: str, steps:
     blocks = [f"block{layer}.{part}.weight" for layer in range(config.model.layers) for part in ("attention", "feed")]
     names = ["tokens.weight", "positions.weight", *blocks, *own.get(arm, [])]
     reading = [seed, steps, config.budget.batch, config.model.context]
+    # One after the other where there is an order, and else all at once.
+    place = 0 if registration.run_order is None else registration.cells.index((arm, seed))
+    began = datetime(2026, 5, 4, 13, 30, tzinfo=UTC) + timedelta(minutes=2 * place)
     return RunRecord(
         format=1,
         study=registration.study.study,
@@ -363,8 +375,8 @@ def _run(registration: Registration, arm: str, seed: int, *, status: str, steps:
             device="cpu",
             threads=1,
         ),
-        started_at="2026-05-04T13:30:00+00:00",
-        ended_at="2026-05-04T13:32:00+00:00",
+        started_at=began.isoformat(),
+        ended_at=(began + timedelta(minutes=2)).isoformat(),
         train_s=90.0 + seed,
         eval_s=10.0,
         wall_s=105.0 + seed,

@@ -11,7 +11,7 @@ import typer
 
 from ablate.cli.command import Result, Screen, Shown, command
 from ablate.cli.options import Accept, Pilot, Sign, StudyFile
-from ablate.cli.studies import noted, repeated_runs, warned
+from ablate.cli.studies import noted, order_of_runs, repeated_runs, warned
 from ablate.workspace import Workspace
 from prereg.errors import RegistrationError, UnsupportedError
 
@@ -73,7 +73,7 @@ def register_command(
 
         if new:
             yield f"registered {name} at {registration.registered_at}"
-            yield from noted(repeated_runs(context))
+            yield from noted([*repeated_runs(context), *order_of_runs(context)])
             assert planned is not None, name
             yield power_section(planned)
             yield from warned(warnings)

@@ -29,7 +29,12 @@ def run_command(
     *,
     slots: Annotated[
         int | None,
-        typer.Option("--jobs", "--slots", min=0, help="Runs side by side (default: one per core or GPU); 0: collect."),
+        typer.Option(
+            "--jobs",
+            "--slots",
+            min=0,
+            help="Runs side by side (default: one per core or GPU; one if a claim is about a time); 0: collect.",
+        ),
     ] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="ARM/SEED", help="Only this run (repeatable).")] = None,
     on: Annotated[

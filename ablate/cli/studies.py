@@ -97,7 +97,7 @@ class _Checked:
         self.published = published_beside(self.context)
         # Only to be shown: commits of arms are resolved, and no reference to them is left in the repository.
         self.pins = pin_code(self.context, keeps=False) if self.context.study.trainer == "command" else Pins()
-        self.notes = repeated_runs(self.context)
+        self.notes = [*repeated_runs(self.context), *order_of_runs(self.context)]
         self.warnings = warnings_of(self.context)
 
     @property
@@ -160,6 +160,19 @@ def repeated_runs(context: StudyContext) -> list[str]:
     from prereg.registry.history import repeated
 
     return [f"Note: {repetition.words}." for repetition in repeated(context.root, context.study)]
+
+
+def order_of_runs(context: StudyContext) -> list[str]:
+    """A note on the order of runs, where a claim about a time needs it."""
+    from prereg.registry.run_order import order_in_words
+    from prereg.study.timed import timed_promises
+
+    registration, timed = context.load_registration(), timed_promises(context.study)
+    if not timed:
+        return []
+    if registration is not None and registration.run_order is None:
+        return [f"Note: it was registered without an order of runs, and {timed[0]}: a deviation of any verdict."]
+    return [f"Note: {order_in_words(context.study, timed)}."]
 
 
 _PURPOSE_OF_FILE = {

@@ -68,7 +68,9 @@ class SlurmScheduler(Scheduler):
         if specs:
             commands = [train_words(self, spec) for spec in specs]
             name = self.registration.study.study
-            self.job = submit(self.root, self._runs, name, commands, self.settings, at=self.now())
+            # In one task, one after the other, where order is kept.
+            settings = self.settings.model_copy(update={"tasks": 1}) if self.keeps_order else self.settings
+            self.job = submit(self.root, self._runs, name, commands, settings, at=self.now())
         return False
 
     @property
@@ -96,10 +98,8 @@ class RayScheduler(Scheduler):
         spec_by_name: dict[str, Spec] = {}
         with interrupts_heard(self):
             while (spec_by_name or self._left()) and not self.interrupts:
-                if not self.pending:
-                    # Tried again each round, for as long as `_left` is patient.
-                    self.pending, self.busy = self.busy, deque()
-                while self.pending and len(spec_by_name) < slots:
+                self.take_up_busy()  # tried again each round, for as long as `_left` is patient
+                while self.pending and len(spec_by_name) < slots and not (self.busy and self.keeps_order):
                     spec = self.pending.popleft()
                     if not self.hand_out([spec], self.machine.device, launcher="ray", name_busy=False):
                         self.busy.append(spec)  # the process of a lost worker saves its run, and ends

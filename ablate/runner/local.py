@@ -33,6 +33,7 @@ from prereg.registry.paths import Root
 from prereg.registry.plan import plan, planned_runs
 from prereg.registry.registration import Registration
 from prereg.study.spec import Study
+from prereg.study.timed import timed_promises
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def run_study(
     """
     # What is left: the runs of the choice, and of these the seeds up to the next look.
     ledger = Ledger(root.ledger)
-    chosen_runs = planned_runs(registration.study, options.only)
+    chosen_runs = planned_runs(registration.study, options.only, registration=registration)
     specs = [spec for spec in plan(registration) if f"{spec.variant}/{spec.seed}" in chosen_runs]
     if look is not None:
         specs = [spec for spec in specs if spec.seed in registration.study.seeds[: look.n_seeds]]
@@ -142,6 +143,8 @@ def hand_out(
         tally=Tally(planned=len(specs), steps_planned=0),
     )
     handed_out = book.hand_out(book.collect(specs), machine.device, launcher="commands")
+    if registration.timed and len(handed_out) > 1:
+        watcher.note(f"one at a time and in this order, since {registration.timed[0]}: another is refused or found")
     return [train_words(book, spec) for spec in handed_out]
 
 
@@ -184,6 +187,7 @@ def _carry_out(scheduler: Scheduler, specs: Sequence[Spec], options: RunOptions)
         # One entry for the call: how many runs, with which code, and how many of them had been sealed once before.
         records = records_of(scheduler.root, registration).values()
         slots = options.slots or scheduler.default_slots(slots_of(registration.study, scheduler.machine, records))
+        slots = 1 if registration.timed else slots
         sealed_before = {entry.cell for entry in entries if isinstance(entry, SealEntry)}
         n_again = sum(spec.cell in sealed_before for spec in waiting)
         call = CallStartedEntry(
@@ -228,7 +232,9 @@ def default_slots() -> int:
 
 def slots_of(study: Study, machine: Machine, records: Iterable[RunRecord] = ()) -> int:
     """Runs side by side by default: one per core, or per GPU where runs see them; fewer where the largest of the runs
-    that are on record leaves no room for so many in memory."""
+    that are on record leaves no room for so many in memory; one where a claim is about a time."""
+    if timed_promises(study):
+        return 1
     on_gpus = machine.gpus if study.trainer != "gpt" else machine.device != CPU
     slots = machine.gpu_slots if on_gpus else default_slots()
     # By what runs of this study took so far: none is known before the first, which is no reason to start fewer.

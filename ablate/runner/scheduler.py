@@ -69,6 +69,9 @@ def interrupts_heard(heard: Interruptible) -> Iterator[None]:
 class Scheduler(Logbook):
     """Everything that one call keeps in mind while it makes runs.
 
+    Where a claim is about a time (`Registration.timed`), runs are made one at a time in the registered order: a run
+    that cannot be made now is waited for, and one that failed ends the call, so that the next makes it in its place.
+
     One thread and one `select` over all makers: whatever changes a run's state, or the ledger, happens in one place and
     in one order. A run is in exactly one of `pending`, `busy`, or a maker's `spec`, until it has ended.
     """
@@ -116,6 +119,11 @@ class Scheduler(Logbook):
     _seen_busy: set[Cell] = field(default_factory=set)
     _busy_since: float | None = None
 
+    @property
+    def keeps_order(self) -> bool:
+        """Whether no run may be made before one that precedes it in the registered order."""
+        return bool(self.registration.timed)
+
     def may_start(self) -> bool:
         """Whether runs may be started now; why not is noted."""
         return True
@@ -146,7 +154,7 @@ class Scheduler(Logbook):
 
     def _left(self) -> bool:
         """Whether there is something to start, now or in a moment."""
-        if self.pending or not self.busy:
+        if not self.busy or (self.pending and not self.keeps_order):
             return bool(self.pending)
         if self.at_work:
             return True
@@ -158,6 +166,7 @@ class Scheduler(Logbook):
             self.watcher.note(f"{spec.run_id}: at work in another process")
             self.elsewhere.append(f"{spec.variant}/{spec.seed}")
         self.busy.clear()
+        self.pending.clear()  # of runs in order, none that follows
         return False
 
     @property
@@ -167,10 +176,16 @@ class Scheduler(Logbook):
 
     def _fill(self, slots: int) -> None:
         """Start runs where slots are free."""
-        if not self.pending and self.busy:
-            self.pending, self.busy = self.busy, deque()
+        self.take_up_busy()
         while self.pending and not self.stopped and (maker := self._free_maker(slots)) is not None:
             self._start(self.pending.popleft(), maker)
+            if self.busy and self.keeps_order:
+                break  # nothing before the run that another process holds
+
+    def take_up_busy(self) -> None:
+        """Put runs that another process held in line again: last, or first where order is kept."""
+        if self.busy and (self.keeps_order or not self.pending):
+            self.pending, self.busy = self.busy + self.pending, deque()
 
     def _free_maker(self, slots: int) -> Maker | None:
         """A maker that is ready and makes nothing. Where there is none, one is forked if there is a slot for it."""
@@ -321,6 +336,12 @@ class Scheduler(Logbook):
                 self.disk_full = True
                 self.pending.clear()
                 self.watcher.note("the disk is full: nothing more is started")
+            if self.keeps_order and self.pending:
+                self.pending.clear()
+                self.watcher.note(
+                    f"{spec.run_id} failed: nothing more is started, so that its next attempt is in its place "
+                    f"({self.registration.timed[0]})"
+                )
         else:
             self.seal(spec, recovered=recovered)
         self._settle(spec)

@@ -43,6 +43,7 @@ from prereg.study.designs.per_task import of_any_task, said_once
 from prereg.study.designs.tune import before_choice, better
 from prereg.study.measure import Assume, OwnMetric
 from prereg.study.spec import Study
+from prereg.study.timed import timed_promises
 from prereg.study.training import Training
 from prereg.study.words_of_tests import TESTS, TestWords
 from prereg.text import compact, listed, ranged, share, unit_of
@@ -253,6 +254,17 @@ class StudyFacts:
     def noise(self) -> KnownNoise | None:
         """The spread that is known from another study's sealed runs."""
         return None if self.registration is None else self.registration.noise
+
+    @property
+    def first_seed(self) -> tuple[str, ...]:
+        """The arms in the order of the first seed; none where a registration names no order of runs."""
+        has_order = self.registration is None or self.registration.run_order is not None
+        return tuple(self.study.arms) if has_order else ()
+
+    @property
+    def timed(self) -> tuple[str, ...]:
+        """Why runs are made one at a time, where they have to be."""
+        return timed_promises(self.study) if self.registration is None else self.registration.timed
 
     @property
     def question(self) -> list[str]:

@@ -313,6 +313,8 @@ def _lock(root: Root, study: str, entry: PromiseEntry) -> tuple[dict[str, Any] |
     for kind in ("scripts", "data_files"):
         promise[kind] = {pin["path"]: pin["sha256"] for pin in document.get(kind) or ()}
     promise["commits"] = {name: promised(pin) for name, pin in (document.get("commits") or {}).items()}
+    # No amendment changes it.
+    promise["run_order"] = document.get("run_order")
     return promise | {"own_checks": promise["own_checks"] or {}}, ""
 
 

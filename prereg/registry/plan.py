@@ -1,6 +1,6 @@
-"""Plan of runs: a `RunSpec` for each cell (arm, seed) of `Study.cells` in `prereg/study/spec.py`, which decides both.
+"""Plan of runs: a `RunSpec` for each cell (arm, seed) of a study (`Study.cells` in `prereg/study/spec.py`).
 
-Which of them are left: `ablate/runner/logbook.py`.
+Their order is the registered one (`prereg/registry/run_order.py`); which of them are left: `ablate/runner/logbook.py`.
 
 All variants of the first seed come first, so that whole pairs exist early and an interrupted study
 has lost no half pairs. The plan is a pure function of the registration; who runs it, and where, is
@@ -28,6 +28,7 @@ from prereg.registry.registration import (
     TaskPin,
     bases_of,
 )
+from prereg.registry.run_order import cells_in_order
 from prereg.study.analysis import AtStep
 from prereg.study.command import MetricsFile, ScriptPin
 from prereg.study.measure import Measure
@@ -135,14 +136,14 @@ class CommandSpec(Planned):
 
 
 def plan(registration: Registration) -> tuple[RunSpec | CommandSpec, ...]:
-    """Every planned run: all variants of the first seed, then of the second, and so on.
+    """Every planned run in the registered order: all arms of the first seed, then of the second, and so on.
 
     Runs of a pilot come first, and until the ledger has their choice there are no others.
 
     >>> from prereg.registry.registration import load_registration
     >>> registration = load_registration(Root.find(Path("studies/own.yaml")), "own")
     >>> [run.cell for run in plan(registration)][:3]
-    [('slow', 1), ('fast', 1), ('slow', 2)]
+    [('slow', 1), ('fast', 1), ('fast', 2)]
     """
     study = registration.study
     make = _built_in if study.trainer == "gpt" else _command
@@ -151,7 +152,9 @@ def plan(registration: Registration) -> tuple[RunSpec | CommandSpec, ...]:
     arms = study.trained if study.settings_known else study.pilots
     # One model of each arm is validated, and copied for its seeds.
     runs = {variant: make(registration, variant, study.seeds[0]) for variant in arms}
-    return tuple(runs[variant].model_copy(update={"seed": seed}) for variant, seed in study.cells if variant in arms)
+    return tuple(
+        runs[variant].model_copy(update={"seed": seed}) for variant, seed in registration.cells if variant in arms
+    )
 
 
 def recipe_sha256(spec: RunSpec | CommandSpec) -> str:
@@ -192,9 +195,13 @@ def sealed_elsewhere(entries: Iterable[Entry], registration: Registration) -> di
     return seals_by_study
 
 
-def planned_runs(study: Study, only: Sequence[str] = ()) -> tuple[str, ...]:
-    """ARM/SEED of every planned run, in the order of the plan, or of those in `only`. Raises `RunError` for another."""
-    runs = tuple(f"{arm}/{seed}" for arm, seed in study.cells)
+def planned_runs(
+    study: Study, only: Sequence[str] = (), *, registration: Registration | None = None
+) -> tuple[str, ...]:
+    """ARM/SEED of every planned run, or of those in `only`, in the order of a registration, or in that which the study
+    will have. Raises `RunError` for a run that is not planned."""
+    cells = cells_in_order(study) if registration is None else registration.cells
+    runs = tuple(f"{arm}/{seed}" for arm, seed in cells)
     for name in only:
         if name not in runs:
             raise RunError(f"--only {name}", required="ARM/SEED of a planned run", fix=nearest(name, runs))

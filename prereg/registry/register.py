@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ from prereg.registry.registration import (
     promise_sha256,
     read_lock,
 )
+from prereg.registry.run_order import MIRRORED_ROTATION, RunOrder
 from prereg.registry.shared_base import base_sha256, runs_to_use_again
 from prereg.study.load import Loaded
 from prereg.text import counted, moment
@@ -102,7 +104,16 @@ def register_study(
         ledger.head()  # a damaged ledger is refused before anything is written
         require_known_noise(loaded, pins)
         pins = with_reused_runs(root, loaded, pins)
-        lock = _lock(loaded, pins=pins, code=code, design=design, tool=tool, at=at, override=override)
+        lock = _lock(
+            loaded,
+            pins=pins,
+            code=code,
+            run_order=MIRRORED_ROTATION,
+            design=design,
+            tool=tool,
+            at=at,
+            override=override,
+        )
         registration = _write_pending(root, name, lock)
         try:
             refuse_sealed_elsewhere(ledger.entries(), registration, loaded)
@@ -178,9 +189,10 @@ def amend_study(
         # Lock next to its place, entry, move: whichever a crash comes after, the next command can finish the rest.
         state, failed_runs = evidence_by_now(ledger.entries(), name, stated=evidence)
         lock = _lock(
-            loaded,
+            _with_registered_order(registered, loaded),
             pins=pins,
             code=code,
+            run_order=registered.run_order,
             design=design,
             tool=tool,
             at=at,
@@ -202,11 +214,22 @@ def amend_study(
         return _in_force(root, registration, ledger), entry
 
 
+def _with_registered_order(registered: Registration, loaded: Loaded) -> Loaded:
+    """An amended study whose arms are in the order of its registration, where they are the same arms: what is left of
+    its runs then goes on in the same order, whatever the file has moved."""
+    variants = loaded.study.variants
+    if variants.keys() != registered.study.variants.keys():
+        return loaded
+    in_order = {arm: variants[arm] for arm in registered.study.variants}
+    return replace(loaded, study=loaded.study.model_copy(update={"variants": in_order}))
+
+
 def _lock(
     loaded: Loaded,
     *,
     pins: Pins,
     code: dict[str, Any],
+    run_order: RunOrder | None,
     design: dict[str, JsonValue] | None,
     tool: dict[str, str],
     at: str,
@@ -232,6 +255,8 @@ def _lock(
         promise["reused"] = [as_json(run) for run in pins.reused]
     if pins.noise is not None:
         promise["noise"] = as_json(pins.noise)
+    if run_order is not None:
+        promise["run_order"] = run_order
     document = {
         "format": 1,
         **promise,

@@ -24,9 +24,11 @@ from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import AmendedEntry, Entry, Override, PromiseEntry, RewordedEntry, TunedEntry, Word
 from prereg.registry.paths import Root
+from prereg.registry.run_order import RunOrder, cells_in_order
 from prereg.study.command import ScriptPin, code_sha256
 from prereg.study.designs.tune import with_choice
 from prereg.study.spec import Study
+from prereg.study.timed import timed_promises
 
 LARGEST_LOCK = 2**26
 """Bytes of a lock that is read."""
@@ -197,12 +199,25 @@ class Registration(Pins):
     """The code of the study's own checks and own metrics, by name."""
     override: Override | None = None
     """What the user accepted although registration would have refused it; none otherwise."""
+    run_order: RunOrder | None = None
+    """The rule by which its runs are ordered, a part of the promise; none where they come in the order of the file."""
     lock_sha256: str
     """sha256 of the exact bytes of the lock file; not stored in it."""
     rewordings: tuple[RewordedEntry, ...] = ()
     """Other words that the ledger holds for it, oldest first; not stored in the lock."""
     shared: tuple[str, ...] = ()
     """Registrations of the ledger that share their runs with this one; not stored in the lock. See `lineage`."""
+
+    @property
+    def cells(self) -> tuple[tuple[str, int], ...]:
+        """Every planned run, in the order in which runs are made."""
+        return self.study.cells if self.run_order is None else cells_in_order(self.study)
+
+    @property
+    def timed(self) -> tuple[str, ...]:
+        """Why its runs have to be made one at a time, in the registered order; nothing where they need not be, and
+        where no order was registered."""
+        return () if self.run_order is None else timed_promises(self.study)
 
     @property
     def lineage(self) -> tuple[str, ...]:
@@ -299,7 +314,7 @@ def promise_sha256(promise: Mapping[str, Any]) -> str:
     # A promise without commits has the hash that it had before there were any.
     if promise.get("commits"):
         parts["commits"] = {name: promised(pin) for name, pin in promise["commits"].items()}
-    for later in ("reused", "noise"):
+    for later in ("reused", "noise", "run_order"):
         if promise.get(later):
             parts[later] = promise[later]
     # `or None`: an empty list, an empty mapping and a missing key mean the same, and hash alike.

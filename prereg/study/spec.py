@@ -137,7 +137,8 @@ class Study(StudyFields):
 
     @cached_property
     def cells(self) -> tuple[tuple[str, int], ...]:
-        """Every planned run: those of the pilot, then those that are judged."""
+        """Every planned run in the order of the file: those of the pilot, then those that are judged. In which order
+        they are made says the registration (`prereg.registry.run_order`)."""
         return (*((arm, seed) for seed in self.pilot_seeds for arm in self.pilots), *self.judged)
 
     @cached_property

@@ -46,13 +46,13 @@ def unfinished(trained: House, tmp_path: Path) -> Path:
     """The same study as it was before one arm's last run: its folder and every entry from its seal on are gone."""
     copy = tmp_path / "house"
     shutil.copytree(trained.path, copy)
-    (missing,) = copy.glob("data/runs/tiny/*/layernorm/3")
+    (missing,) = copy.glob("data/runs/tiny/*/none/3")
     shutil.rmtree(missing)
     path = copy / "studies" / "ledger.jsonl"
     entries = Ledger(path).entries()
     ended = [one.index for one in entries if one.event == "sealed"]
     seals = {(entries[at].variant, entries[at].seed): at for at in ended}
-    mine = seals["layernorm", 3]
+    mine = seals["none", 3]
     for later in ended[ended.index(mine) + 1 :]:  # two runs end side by side, in either order
         arm, seed = entries[later].cell
         shutil.rmtree(next(copy.glob(f"data/runs/tiny/*/{arm}/{seed}")))
@@ -104,7 +104,7 @@ def test_the_numbers_are_the_paired_differences_of_the_runs_that_ended(unfinishe
     assert claim.n == 2
     assert claim.difference == pytest.approx(sum(differences) / 2, rel=1e-12)
     assert claim.sd == pytest.approx(abs(differences[0] - differences[1]) / 2**0.5, rel=1e-9)
-    assert {arm.arm: arm.n for arm in claim.arms} == {"layernorm": 2, "none": 3}
+    assert {arm.arm: arm.n for arm in claim.arms} == {"layernorm": 3, "none": 2}
 
 
 def test_one_pair_is_shown_and_a_claim_without_pairs_says_so() -> None:

@@ -21,7 +21,8 @@ def registered(tmp_path: Path, text: str, name: str) -> Registration:
 
 def test_all_variants_of_a_seed_come_before_the_next_seed(tmp_path: Path) -> None:
     runs = plan(registered(tmp_path, EMBNORM, "embnorm"))
-    assert [(run.seed, run.variant) for run in runs[:4]] == [(1, "none"), (1, "layernorm"), (1, "rmsnorm"), (2, "none")]
+    assert [run.variant for run in runs[:6]] == ["none", "layernorm", "rmsnorm", "rmsnorm", "layernorm", "none"]
+    assert [run.seed for run in runs] == [seed for seed in range(1, 6) for _ in range(3)]
     assert len(runs) == 15
     assert len({run.run_id for run in runs}) == 15
 

@@ -43,7 +43,7 @@ def book_of(root: Root, registration: Registration) -> Logbook:
 
 
 @pytest.fixture
-def sealed(house: House) -> tuple[Root, Registration, Evidence]:
+def sealed(house: House, monkeypatch: pytest.MonkeyPatch) -> tuple[Root, Registration, Evidence]:
     """A study over items, registered, its runs sealed and in the ledger; and the evidence they were written from."""
     study = items_study(seeds=3)
     document = study.model_dump(mode="json")
@@ -52,6 +52,9 @@ def sealed(house: House) -> tuple[Root, Registration, Evidence]:
     path = house.write(document)
     root = Root.find(path, house.path)
     corpus = make_registration(study).corpus
+    monkeypatch.setattr(
+        "prereg.registry.register.MIRRORED_ROTATION", None
+    )  # evidence by hand has the order of the file
     registration, _ = register_study(
         root, load_study(path), pins=Pins(corpus=corpus), design=None, tool={"ablate": "0"}, at=NOW
     )

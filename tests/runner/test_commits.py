@@ -27,7 +27,7 @@ from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.history import past_registrations
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
-from prereg.registry.registration import Registration
+from prereg.registry.registration import Registration, promise_sha256
 
 QUIETLY = Workspace(console=QUIET)
 
@@ -400,7 +400,10 @@ def test_a_promise_without_commits_has_the_hash_that_it_had(own_house: OwnHouse)
     lock = json.loads((own_house.path / "studies" / "own.lock.json").read_text())
     assert "commits" not in lock
     parts = {name: lock[name] or None for name in ("corpus", "scripts", "data_files", "data", "tasks", "own_checks")}
-    assert registration.sha256 == sha256_of({"study": lock["study"], "factor_order": [], **parts})
+    promise = {"study": lock["study"], "factor_order": [], **parts}
+    assert registration.sha256 == sha256_of(promise | {"run_order": "mirrored_rotation"})
+    # Nor does the order of runs move the hash of a promise from before there was one.
+    assert promise_sha256({name: part for name, part in lock.items() if name != "run_order"}) == sha256_of(promise)
 
 
 def test_two_revisions_are_put_in_place_of_what_a_file_writes(house: CommitHouse) -> None:

@@ -18,6 +18,7 @@ from ablate.judge.audit import (
     headroom,
     history,
     ledger,
+    order,
     outcomes,
     pairs,
     runs,
@@ -29,8 +30,8 @@ from ablate.judge.audit.checks import BODIES, DECLARED, AuditContext
 from ablate.judge.verdict import OWN, Check, Severity
 
 WITH_BODIES = (
-    ledger, runs, pairs, history, outcomes, comparable, interim, tuning, user_checks, recompute, headroom, known_noise,
-    sensitivity,
+    ledger, runs, pairs, history, order, outcomes, comparable, interim, tuning, user_checks, recompute, headroom,
+    known_noise, sensitivity,
 )  # fmt: skip
 """The modules that hold the bodies of checks."""
 assert set(BODIES) == set(DECLARED), set(BODIES) ^ set(DECLARED)

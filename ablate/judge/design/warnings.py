@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Final, Literal
 from ablate.judge.design.effects import FEWEST_FOR_CORRELATION, contrast_sd, distance, effect_when_true
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
 from prereg.rule.condition import Outcome
-from prereg.study.analysis import EProcess
+from prereg.study.analysis import EProcess, Looks
 from prereg.study.measure import PACKS
 from prereg.study.spec import Study
+from prereg.study.timed import timed_promises
 from prereg.text import compact, counted, listed
 
 if TYPE_CHECKING:
@@ -43,7 +44,16 @@ tests/judge/test_design_warnings.py compares them with reports/bench/error-rates
 Power = tuple[float, str, int]
 """A power, how it was found, and seeds for .80: 0 where they are not known."""
 Kind = Literal[
-    "registration", "trainer", "direction", "power", "resolution", "seeds", "correlation", "schedule", "families"
+    "registration",
+    "trainer",
+    "direction",
+    "power",
+    "resolution",
+    "seeds",
+    "order",
+    "correlation",
+    "schedule",
+    "families",
 ]
 
 
@@ -69,6 +79,7 @@ def design_warnings(
         *_directions(study),
         *_powers(study, design),
         *_seeds(study, design),
+        *_orders(study),
         *_resolutions(study, validation_tokens),
         *_correlations(study, path, design),
         *_schedules(study),
@@ -284,6 +295,32 @@ def _never(study: Study, planned: HypothesisDesign) -> Iterator[DesignWarning]:
         n, instead = way_out(study, [(planned.hypothesis, state)])
         fix = instead if n is None else f"{n} seeds, or {instead}"
         yield DesignWarning("seeds", planned.hypothesis, text, fix)
+
+
+def _orders(study: Study) -> Iterator[DesignWarning]:
+    """Where the order of runs leaves a part of a drift of the machine in a claim about a time."""
+    timed = timed_promises(study)
+    if not timed:
+        return
+    runs_of_arm = {len(study.seeds_of(arm)) for arm in study.arms}
+    if len(runs_of_arm) > 1:
+        text = f"arms have different numbers of runs, and {timed[0]}: a drift of the machine cancels only about"
+        yield DesignWarning("order", "", text, f"{max(runs_of_arm)} runs of every arm")
+        return
+    looked_at = study.stopping.looks if isinstance(study.stopping, Looks) else (study.n_seeds,)
+    odd = [n for n in looked_at if n % 2]
+    if isinstance(study.stopping, EProcess):
+        text = f"an odd number of seeds may decide, and {timed[0]}"
+        fix = "a fixed, even number of seeds, or looks at even numbers"
+    elif odd:
+        text = f"{listed(map(str, odd))} seeds are an odd number, and {timed[0]}"
+        fix = f"{odd[-1] + 1} seeds" if len(looked_at) == 1 else "looks at even numbers of seeds"
+    else:
+        return
+    mirror = (
+        "a drift of the machine cancels over two seeds, whose orders mirror each other, and the last one has no other"
+    )
+    yield DesignWarning("order", "", f"{text}: {mirror}", fix)
 
 
 def _resolutions(study: Study, validation_tokens: int | None) -> Iterator[DesignWarning]:
