@@ -33,7 +33,7 @@ def run_command(
             "--jobs",
             "--slots",
             min=0,
-            help="Runs side by side (default: one per core or GPU; one if a claim is about a time); 0: collect.",
+            help="Runs side by side (default: one per core or GPU; of times one); 0: collect.",
         ),
     ] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="ARM/SEED", help="Only this run (repeatable).")] = None,

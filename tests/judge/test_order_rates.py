@@ -22,6 +22,14 @@ def test_the_page_is_written_from_the_numbers() -> None:
     assert rates.OUT.with_suffix(".md").read_text(encoding="utf-8") == rates.page(TABLE)
 
 
+def test_the_explanation_quotes_the_table() -> None:
+    page = (rates.OUT.parents[2] / "docs" / "explanation" / "pairing.md").read_text(encoding="utf-8")
+    of_file, registered = rows(arms=2, seeds=6, drift="linear", per_run=3.0)
+    assert f"differ in {100 * of_file.found:.1f}% of {of_file.studies:,} studies" in " ".join(page.split())
+    # Of none in n, by the rule of three.
+    assert registered.found == 0.0 and f"bound {300 / registered.studies:.3f}%".replace("0.", ".") in page
+
+
 def test_no_drift_is_found_in_the_registered_order_and_most_are_in_that_of_the_file() -> None:
     for row in rows(order="registered"):
         assert row.found <= ALPHA + SIGMAS * LEAST, row
