@@ -187,11 +187,13 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
 
     from ablate.runner.local import slots_of
     from ablate.runner.machine import choose_machine
-    from ablate.running import runs_left
+    from ablate.running import require_one_at_a_time, runs_left
     from prereg.registry.plan import planned_runs
+    from prereg.study.timed import timed_promises
 
     registration = context.load_registration()
     study = context.study if registration is None else registration.study
+    require_one_at_a_time(timed_promises(study) if registration is None else registration.timed, options, context.root)
     left, records = planned_runs(study, options.only, registration=registration), dict[str, "RunRecord"]()
     if registration is not None:
         left, records = runs_left(context, registration, left)

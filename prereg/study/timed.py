@@ -31,7 +31,7 @@ _UNITS: Final = _SECONDS | {
 }
 """Words of a unit that is a time, or a rate per time."""
 _NAMES: Final = (_SECONDS - {"s", "ms", "us", "ns"}) | {
-    "time", "times", "walltime", "runtime", "latency", "throughput", "duration",
+    "time", "times", "walltime", "runtime", "elapsed", "latency", "throughput", "duration", "speed", "mfu",
 }
 """Words that make the name of a metric that of a time, wherever they are in it."""
 _LIMITS: Final = frozenset(["budget", "limit", "max"])

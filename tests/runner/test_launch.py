@@ -74,13 +74,13 @@ def test_a_dry_run_names_runs_and_costs_and_writes_nothing(own_house: OwnHouse) 
 
     first = dry("--jobs", "4")
     assert (first["slots"], first["seconds"], first["registered"]) == (4, 180.0, False)
-    assert first["runs"] == ["slow/1", "fast/1", "slow/2", "fast/2", "slow/3", "fast/3"]
+    assert first["runs"] == ["slow/1", "fast/1", "fast/2", "slow/2", "fast/3", "slow/3"]
     assert own_house.snapshot() == before
     own_house.register()
     api.run(path, RunOptions(only=("slow/1", "fast/1")), workspace=api.Workspace(console=QUIET))
     before = own_house.snapshot()
     later = dry()
-    assert later["runs"] == ["slow/2", "fast/2", "slow/3", "fast/3"] and later["timed"] == "mean of 2 sealed runs"
+    assert later["runs"] == ["fast/2", "slow/2", "fast/3", "slow/3"] and later["timed"] == "mean of 2 sealed runs"
     assert isinstance(later["bytes_per_run"], int) and later["bytes_per_run"] > 1000
     assert own_house.snapshot() == before
     side_by_side = f"4 runs to make, {local.default_slots()} side by side."

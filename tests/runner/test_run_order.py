@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -17,8 +18,9 @@ from ablate.records.store import RunFolder
 from ablate.runner.options import RunOptions
 from ablate.runner.process import held
 from ablate.runner.slurm import Job
-from ablate.workspace import Workspace
-from prereg.errors import RunError
+from ablate.study_status import read_costs
+from ablate.workspace import HERE, Workspace
+from prereg.errors import RegistrationError, RunError
 from prereg.registry import register
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import RunStartedEntry
@@ -120,6 +122,8 @@ def test_side_by_side_is_refused_of_a_claim_on_a_time_and_nothing_is_changed(own
     for options in (RunOptions(on="ray", tasks=2), RunOptions(on="slurm", slurm=("tasks=4",))):
         with pytest.raises(RunError, match="and a claim is about seconds"):
             ablate.run(own_house.study, options)
+    with pytest.raises(RunError, match="--jobs 2, and a claim is about seconds"):  # nor is it planned
+        read_costs(HERE.open(own_house.study), RunOptions(slots=2))
     with pytest.raises(RunError, match="--only b/1, and a/1 comes before it"):
         ablate.run(own_house.study, RunOptions(only=("b/1",)))
     assert own_house.snapshot() == before
@@ -233,6 +237,17 @@ def test_a_registration_without_an_order_keeps_that_of_the_file(
     ablate.amend(own_house.study, reason="a belief")
     ablate.run(own_house.study, RunOptions(slots=2))
     assert sequence(own_house) == registered_sequence(own_house) == of_file
+
+
+def test_a_lock_without_its_order_is_not_what_was_promised(own_house: OwnHouse) -> None:
+    own_house.script(SLOWING)
+    own_house.register(document(own_house))
+    path = own_house.path / "studies" / "own.lock.json"
+    lock = json.loads(path.read_text())
+    assert lock.pop("run_order") == "mirrored_rotation"
+    path.write_text(json.dumps(lock, indent=2))
+    with pytest.raises(RegistrationError, match="hash in the lock does not match its content"):
+        ablate.run(own_house.study)
 
 
 def test_a_file_with_its_arms_in_another_order_does_not_change_that_of_the_runs(own_house: OwnHouse) -> None:
