@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from campaign_samples import campaign_document
 from launchers import command, end, wait_for
 from own_trainer import OwnHouse
 
@@ -172,6 +174,20 @@ def test_a_kill_leaves_the_order_as_it_was(own_house: OwnHouse) -> None:
     assert list(dict.fromkeys(sequence(own_house))) == MIRRORED[:8]
     decided = ablate.decide(own_house.study).decision
     assert decided.gives_verdict, decided.checks
+
+
+def test_a_campaign_about_a_time_is_not_proposed_to_side_by_side(own_house: OwnHouse) -> None:
+    own_house.script(SLOWING)
+    campaign = own_house.path / "campaigns" / "night.yaml"
+    campaign.parent.mkdir()
+    start = {"trainer": "command", "command": ["{python}", "train.py"], "base": {"counter": "counter", "lr": 0.1}}
+    campaign.write_text(yaml.safe_dump(campaign_document(metric="seconds", better="lower", start=start)))
+    before = own_house.snapshot()
+    with pytest.raises(RunError, match="--jobs 2, and a claim is about seconds"):
+        ablate.propose(campaign, {"lr": 0.2}, why="it may be quicker", options=RunOptions(slots=2))
+    with pytest.raises(RunError, match="--jobs 2, and a claim is about seconds"):
+        ablate.confirm(campaign, options=RunOptions(slots=2))
+    assert own_house.snapshot() == before
 
 
 def test_train_makes_a_run_of_a_time_in_its_turn_only(own_house: OwnHouse) -> None:
