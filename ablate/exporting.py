@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 PAGES = {"html": "report.html", "markdown": "report.md"}
 """Forms of a report that the ledger binds to the decision, and their files."""
-FALSE_DISCOVERY_RATE = 0.05
-"""Level of the index over all studies (Benjamini and Hochberg 1995)."""
-ABANDONED_AFTER_DAYS = 90
-"""Days without an entry after which the index calls an undecided study abandoned."""
 
 
 def export_model(study: StudySource, run: str, folder: Path, *, workspace: Workspace = HERE) -> tuple[Path, ...]:
@@ -154,18 +150,13 @@ def report_index(*, workspace: Workspace = HERE) -> tuple[Path, ...]:
     ['index.md', 'index.html', 'index.tex', 'studies.tex']
     """
     from ablate.judge.overview import studies_of
-    from ablate.judge.programme import count_programme
     from ablate.reporting import html, markdown
     from ablate.reporting.exports.index import index_document, latex_index
 
     project = workspace.project
     studies = studies_of(project)
-    # Registered hypotheses of all studies, decided or not: a study that was never decided counts in the rate.
-    programme = count_programme(
-        project, level=FALSE_DISCOVERY_RATE, now=workspace.clock(), abandoned_after_days=ABANDONED_AFTER_DAYS
-    )
     # Four files of one document: text and table cannot tell different things.
-    document = index_document(studies, programme)
+    document = index_document(studies)
     texts = {"index.md": markdown.markdown_page(document), "index.html": html.html_page(document)}
     texts |= latex_index(document, studies)
     folder = project.path / "reports"

@@ -13,7 +13,7 @@ import typer
 from ablate.cli.command import Result, Screen, Shown, command
 from ablate.cli.options import Exit, StudyFile
 from ablate.workspace import Workspace
-from prereg.errors import SpecError, StudyFileError, nearest
+from prereg.errors import StudyFileError, nearest
 from prereg.escape import visible
 from prereg.registry.paths import Root
 
@@ -195,43 +195,17 @@ def ledger_command(
     study: Annotated[
         Path | None, typer.Argument(metavar="[STUDY]", help="Only the entries of one study; all if left out.")
     ] = None,
-    *,
-    hypotheses: Annotated[
-        bool, typer.Option("--hypotheses", help="Count every hypothesis ever registered, and how it ended.")
-    ] = False,
-    level: Annotated[
-        float, typer.Option(min=0.001, max=0.5, help="With --hypotheses: the false discovery rate over all of them.")
-    ] = 0.05,
-    abandoned_after: Annotated[
-        int, typer.Option(min=1, metavar="DAYS", help="With --hypotheses: silence after which a study is abandoned.")
-    ] = 90,
 ) -> Result:
     """Read the ledger, entry by entry.
 
     Ends with the state of the chain and its head hash. A damaged ledger is shown as far as it is sound, and ends
-    with 4. --hypotheses counts every test this repository ever registered, decided or not, and gives the false
-    discovery rate over all of them (Benjamini-Hochberg); no verdict changes.
+    with 4.
 
-    Example:  ablate ledger --hypotheses
+    Example:  ablate ledger quickstart
     """
-    from ablate.reporting.summaries.proof import ledger_section, programme_section
+    from ablate.reporting.summaries.proof import ledger_section
     from prereg.registry.ledger import Ledger
 
-    if hypotheses and study is not None:
-        raise SpecError(
-            "--hypotheses with a study: a rate over all tests is not one study's",
-            required="every study of the repository",
-            fix="ablate ledger --hypotheses",
-        )
-    if hypotheses:
-        from ablate.judge.programme import count_programme
-
-        # Over every registered hypothesis, decided or not: a rate over a choice of them says nothing.
-        programme = count_programme(
-            workspace.project, level=level, now=workspace.clock(), abandoned_after_days=abandoned_after
-        )
-        ending = Exit.INADMISSIBLE if programme.faults else Exit.OK
-        return Result(programme, lambda: [programme_section(programme)], exit=ending)
     project, name = _named(study, workspace)
     # The entries up to the first fault: what comes after it is not shown as a fact.
     sound = Ledger(project.ledger).sound()

@@ -1,4 +1,4 @@
-"""Second opinion of pingouin and scipy: the deciding numbers once more, from the pairs that a finding lists.
+"""Second opinion of pingouin, scipy and statsmodels: the deciding numbers once more, from the pairs of a finding.
 
 To add a second opinion: what computes it in `OPINIONS`, under the name that a test gives in `second_opinion`.
 
@@ -29,6 +29,7 @@ from ablate.judge.stats.significance_tests import Floats, Side
 from ablate.judge.verdict import Finding
 from prereg.registry.looks import Look
 from prereg.study.spec import Study
+from prereg.text import listed
 
 RELATIVE, ABSOLUTE = 1e-9, 1e-12
 _SIDES = {"two": "two-sided", "less": "less", "greater": "greater"}
@@ -68,7 +69,7 @@ class Recomputed:
     def libraries(self) -> str:
         """Names and versions of the other code; pingouin calls scipy."""
         names = sorted({"scipy"} | {number.library for number in self.numbers})
-        return " and ".join(f"{name} {version(name)}" for name in names)
+        return listed([f"{name} {version(name)}" for name in names])
 
     @property
     def summary(self) -> str:
@@ -330,7 +331,9 @@ OPINIONS: dict[str, SecondOpinion | None] = {
 
 
 def _corrected(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
-    """Adjusted p values by family and over the gate; a claim without a p keeps its place with 1."""
+    """Yield the adjusted p values of each family and of the gate; a claim without a p keeps its place with 1."""
+    from statsmodels.stats.multitest import multipletests
+
     by_name = {finding.hypothesis: finding for finding in findings}
     # A family is a gate of one step: within a step Holm's procedure, and never below the step before.
     steps_of: list[tuple[str, Sequence[Sequence[str]]]] = [
@@ -342,12 +345,12 @@ def _corrected(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
         before = 0.0
         for step in steps:
             p = [1.0 if (value := getattr(by_name[name], which)) is None else value for name in step]
-            by_holm = pingouin_without_plots().multicomp(p, method="holm")[1] if len(p) > 1 else p
+            by_holm = multipletests(p, method="holm")[1] if len(p) > 1 else p
             adjusted = [max(before, float(value)) for value in by_holm]
             for name, theirs in zip(step, adjusted, strict=True):
                 ours = getattr(by_name[name], f"{which}_adjusted")
                 if ours is not None:
-                    library = "pingouin" if len(p) > 1 else "scipy"
+                    library = "statsmodels" if len(p) > 1 else "scipy"
                     yield Number(name, f"{which}, adjusted", ours, theirs, library=library)
             before = max(adjusted)
 

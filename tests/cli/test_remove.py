@@ -93,10 +93,6 @@ def test_a_change_that_gains_nothing_in_the_stack_is_taken_out_and_the_next_is_t
         assert at < events.index(("started", f"night-remove{number}"))
     assert project.propose()[1]["best"] == {"commit": None, "settings": {"decor": 1.0, "gain": 0.6}}
     assert project.verify() == Exit.OK
-    # Removals are no hypotheses of studies: one error rate holds over all of them.
-    assert ablate(project.monkeypatch, "ledger", "--hypotheses", "--json") == Exit.OK
-    counted = json.loads(project.capsys.readouterr().out)
-    assert (counted["n_removals"], counted["n_studies"], counted["confirmatory"]) == (3, 0, [])
     # The same command answers again; other numbers of seeds and amendments are refused.
     before = project.files()
     assert remove(project)[1] == answer

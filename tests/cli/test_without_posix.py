@@ -53,7 +53,7 @@ WORKS = (
     "report tiny.ablate.zip",
     "plan studies/tiny.yaml --as osf",
     "status studies/tiny.yaml",
-    "ledger --hypotheses",
+    "ledger",
 )
 REFUSED = tuple(f"{verb} studies/tiny.yaml" for verb in ("run", "try", "decide", "report"))
 REFUSED += ("register studies/quickstart.yaml",)

@@ -144,14 +144,6 @@ def test_a_bundle_of_a_study_that_began_with_the_merge_holds_in_a_fresh_place(
     assert judged == "take fast; the same bytes"
 
 
-def test_the_programme_counts_every_test_of_both_branches(repository: Repository) -> None:
-    from ablate.judge.programme import count_programme
-
-    repository.git("merge", "-q", "--no-edit", "other")
-    found = count_programme(repository.root, level=0.05, now=AT, abandoned_after_days=30)
-    assert sorted(step.study for step in found.steps) == ["first", "mine", "theirs"]
-
-
 def test_a_side_that_a_conflict_left_out_is_named_and_comes_back(
     repository: Repository, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,7 +91,7 @@ FOUND: dict[str, Callable[[], ReportContext]] = {
 }
 """Designs of which the verdict, what was found, deviations and methods are kept."""
 KEPT = ("## What was found", "## Component", "## Deviations", "## Methods")
-HERE = re.compile(r"(pingouin|scipy) [\d.]+\d|(largest relative difference) [\de.\\-]+\d")
+HERE = re.compile(r"(pingouin|scipy|statsmodels) [\d.]+\d|(largest relative difference) [\de.\\-]+\d")
 """Of the machine, not of the report."""
 
 

@@ -1,4 +1,4 @@
-"""Corrections for several hypotheses: Holm, a gate of steps in order, the false discovery rate of a repository.
+"""Corrections for several hypotheses: Holm, and a gate of steps in order.
 
 Under a gate one alpha holds over the hypotheses of all steps. Each step is tested by Holm's procedure at the full
 alpha, and only once every hypothesis of all earlier steps is rejected: a fixed sequence where each step is one
@@ -56,44 +56,6 @@ def holm(p: Sequence[float]) -> tuple[float, ...]:
     # A p of 0 would stay 0 under any correction; the tests give the smallest double in its place.
     assert all(0.0 < value <= 1.0 for value in p), p
     return tuple(holm_rows(np.array([p]))[0].tolist())
-
-
-def benjamini_hochberg(p: Sequence[float]) -> tuple[float, ...]:
-    """p values adjusted by Benjamini and Hochberg: the share of false ones among all discoveries.
-
-    Parameters
-    ----------
-    p : sequence of float
-        Uncorrected p values, above 0.
-
-    Returns
-    -------
-    tuple of float, in the order given: each is the least false discovery rate at which its test is found.
-
-    Notes
-    -----
-    With p(1) <= ... <= p(m), the adjusted p(i) is min over j >= i of m p(j) / j. It holds for independent
-    or positively dependent p values. No verdict rests on it: it counts over studies (`programme`).
-
-    References
-    ----------
-    Benjamini and Hochberg (1995), Controlling the false discovery rate. JRSS B 57, 289-300.
-
-    Examples
-    --------
-    The 15 p values of their section 3.2, of which four are found at a rate of .05:
-
-    >>> p = [.0001, .0004, .0019, .0095, .0201, .0278, .0298, .0344, .0459, .3240, .4262, .5719, .6528,
-    ...      .7590, 1.0]
-    >>> sum(value <= 0.05 for value in benjamini_hochberg(p))
-    4
-    """
-    assert all(0.0 < value <= 1.0 for value in p), p
-    if not p:
-        return ()
-    from statsmodels.stats.multitest import multipletests  # here: every judgement loads this module
-
-    return tuple(multipletests(list(p), method="fdr_bh")[1].tolist())
 
 
 def holm_rows(p: Floats) -> Floats:

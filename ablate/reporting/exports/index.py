@@ -1,4 +1,4 @@
-"""Index of a repository's studies (`ablate report --all`): how each ended, effects, and every hypothesis so far.
+"""Index of a repository's studies (`ablate report --all`): how each ended, and their effects.
 
 No study is dropped: what is not decided or inadmissible has its line, without a number that could be taken for one.
 """
@@ -9,13 +9,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ablate.judge.overview import NOT_REGISTERED, StudyOverview
-from ablate.judge.programme import Programme
 from ablate.reporting.blocks import Block, Paragraph, Section, Table
 from ablate.reporting.document import Banner, Document
 from ablate.reporting.estimates import NONE
 from ablate.reporting.latex.paper import LINE_OF_PAGE, preamble, standalone
 from ablate.reporting.latex.render import Style, block, float_table, latex_sections
-from ablate.reporting.summaries.proof import programme_section
 from ablate.reporting.tables import EFFECTS_BY_STUDY, INDEX, EffectRow
 from ablate.reporting.view import views_of
 from ablate.reporting.wording import phrase
@@ -25,14 +23,12 @@ from prereg.study.presentation import NO_LABELS
 TITLE = "Studies"
 
 
-def index_document(studies: Sequence[StudyOverview], programme: Programme) -> Document:
+def index_document(studies: Sequence[StudyOverview]) -> Document:
     """The index."""
     states = Counter(study.state.replace("_", " ") for study in studies)
     ended = words.listed(f"{n} {state}" for state, n in states.items())
     headline = words.counted(len(studies), "study", "studies")
     because = f"{ended}." if ended else phrase("index.nothing")
-    tested = programme_section(programme)  # as `ablate ledger --hypotheses` prints it
-    blocks = [Paragraph(tested.title, "lead"), *tested.blocks]
     return Document(
         "",
         TITLE,
@@ -41,7 +37,6 @@ def index_document(studies: Sequence[StudyOverview], programme: Programme) -> Do
         (
             Section("studies", "How each study ended", tuple(_states(studies))),
             Section("effects", "Effects by study", (effects_table(studies),)),
-            Section("hypotheses", "Hypotheses tested so far", tuple(blocks)),
         ),
     )
 

@@ -1,15 +1,13 @@
-"""Output of `ablate ledger`: the ledger, entry by entry, and every hypothesis that it ever registered.
+"""Output of `ablate ledger`: the ledger, entry by entry.
 
 What an entry says is repeated and never judged.
 """
 
 from __future__ import annotations
 
-from ablate.judge.programme import ENDINGS, Programme
 from ablate.reporting.blocks import Section
 from ablate.reporting.summaries import tables
 from ablate.reporting.wording import blocks, phrase
-from prereg import text as words
 from prereg.registry.ledger import Sound
 from prereg.registry.ledger_entry import DecidedEntry, Entry
 
@@ -51,30 +49,3 @@ def _values(entry: Entry) -> str:
         for key, value in entry.stated.items()
         if isinstance(value, str | int | float) and not key.endswith("sha256") and key not in ("evidence", "code")
     )
-
-
-def programme_section(programme: Programme) -> Section:
-    """How many hypotheses were registered, how each ended, and the false discovery rate over all. No verdict.
-
-    Every p has its n and its method next to it, or says that there is none.
-    """
-    confirmatory = programme.confirmatory
-    # Endings that occur, in a fixed order; of each how many were carried over by an amendment.
-    counts = [
-        (programme.count(ending), ending, sum(claim.carried_over for claim in confirmatory if claim.ending == ending))
-        for ending in ENDINGS
-        if programme.count(ending)
-    ]
-    made = blocks(
-        "programme",
-        found=programme,
-        counts=counts,
-        repeated=sum(claim.times_decided > 1 for claim in confirmatory),
-        untold=[(untold, words.moment(untold.registered_at)) for untold in programme.untold],
-        unproven=sorted({(claim.study, claim.registration[:8]) for claim in confirmatory if not claim.proven}),
-        hypotheses=tables.PROGRAMME.of(confirmatory) if confirmatory else None,
-        steps=tables.FALSE_DISCOVERIES.of(programme.steps) if programme.steps else None,
-        n_found=sum(step.bh_found for step in programme.steps),
-        unknown=sum(step.p is None for step in programme.steps),
-    )
-    return Section("programme", phrase("ledger_parts.programme", programme), made)

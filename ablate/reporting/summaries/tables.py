@@ -17,7 +17,6 @@ from prereg import text as words
 
 if TYPE_CHECKING:
     from ablate.judge.interim import ClaimSoFar
-    from ablate.judge.programme import Registered, Step
     from ablate.planning import PlannedArm
     from ablate.records.comparison import MetricCompared
     from ablate.runner.trial import TrialRun
@@ -220,31 +219,6 @@ LEDGER: Catalogued[tuple[Entry, str]] = Catalogued(
         "Event": lambda row: row[0].event,
         "What": lambda row: row[1],
         "Hash": lambda row: row[0].sha256[:8],
-    },
-    caption=False,
-)
-PROGRAMME: Catalogued[Registered] = Catalogued(
-    "programme",
-    {
-        "Hypothesis": lambda one: f"{one.study} {one.registration[:8]} {one.hypothesis}",
-        "Role": lambda one: one.role,
-        "Ended as": lambda one: phrase("tables.ended_as", one),
-        "p:": lambda one: estimates.p_cell(one.p),
-        "Adjusted:": lambda one: estimates.p_cell(one.p_adjusted),
-        "n:": lambda one: NONE if one.n is None else str(one.n),
-        "Test": lambda one: one.method or NONE,
-    },
-    caption=False,
-    note=True,
-)
-FALSE_DISCOVERIES: Catalogued[Step] = Catalogued(
-    "false_discoveries",
-    {
-        "#:": lambda step: str(step.number),
-        "Decided test": lambda step: f"{step.study} {step.registration[:8]} {step.hypothesis}",
-        "p:": lambda step: estimates.p_cell(step.p),
-        "BH:": lambda step: estimates.p_cell(step.bh_adjusted),
-        "BH finds": lambda step: "yes" if step.bh_found else "no",
     },
     caption=False,
 )

@@ -1,4 +1,4 @@
-"""A repository of studies whose decisions are written by hand: what the ledger and its count are tested on."""
+"""A repository of studies whose decisions are written by hand: what `ablate ledger` is tested on."""
 
 from __future__ import annotations
 
