@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ablate.proving import bundle as bundle
     from ablate.proving import reproduce as reproduce
     from ablate.proving import verify as verify
-    from ablate.publishing import write_paper as write_paper
     from ablate.registering import amend as amend
     from ablate.registering import design as design
     from ablate.registering import export as export
@@ -67,7 +66,6 @@ _NAMES = {
     "ablate.planning": "plan_runs",
     "ablate.proposing": "propose",
     "ablate.proving": "bundle reproduce verify",
-    "ablate.publishing": "write_paper",
     "ablate.registering": "amend design export register",
     "ablate.runner.options": "RunOptions",
     "ablate.running": "import_runs mapping_template plan_commands run",

@@ -47,7 +47,6 @@ PANELS: dict[str, tuple[Command, ...]] = {
     "Design": (registering.amend_command, studies.plan_command),
     "Campaigns": (campaigns.propose_command, campaigns.confirm_command, campaigns.mcp_command),
     "Pull requests": (gate.gate_command,),
-    "Papers": (reports.paper_command,),
     "Proof": (proof.verify_command, proof.reproduce_command, proof.bundle_command, registering.seal_command),
     "Records": (
         runs.train_command,

@@ -1,4 +1,4 @@
-"""Commands that write what was decided: report (pages, forms for a paper, an index of studies), paper."""
+"""Commands that write what was decided: report (pages, forms for a paper, an index of studies)."""
 
 from __future__ import annotations
 
@@ -99,34 +99,6 @@ def report_command(
         yield f"ledger head {written.head}"
 
     return Result(facts, text)
-
-
-@command(interrupted="repeat the command to write the paper")
-def paper_command(
-    workspace: Workspace,
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="With paper.yaml and the paper's prose as Markdown.")
-    ] = Path("reports/paper"),
-) -> Result:
-    """Write one paper of several decided studies.
-
-    Writes paper.tex, its figures and references.bib. paper.yaml names title, authors and studies; the prose lies
-    next to it. Every study is verified and judged again first. `pdflatex paper.tex`, twice, compiles it.
-
-    Example:  ablate paper reports/paper
-    """
-    from ablate.publishing import write_paper
-
-    # All or nothing: a study that does not verify leaves the paper as it was.
-    files = write_paper(folder, workspace=workspace)
-
-    def text() -> Iterator[str]:
-        folders = Counter(path.parent for path in files)
-        yield from (f"wrote {path}" for path in files if path.parent == folder)
-        yield from (f"wrote {place}/ ({counted(n, 'file')})" for place, n in folders.items() if place != folder)
-        yield f"compile it: cd {folder} && pdflatex paper.tex && pdflatex paper.tex"
-
-    return Result({"wrote": files}, text)
 
 
 def from_evidence(path: Path) -> str:

@@ -438,18 +438,14 @@ def dressed(chart: Any, width: int, height: int, *, fit: bool = False) -> alt.La
     return finished
 
 
-def forest(views: Sequence[FindingView], *, wide: bool, named_only: bool = False) -> alt.LayerChart:
+def forest(views: Sequence[FindingView], *, wide: bool) -> alt.LayerChart:
     """Differences of one metric on one scale, for a broad page or a phone: the interval that each claim was judged by,
-    and what is too small to matter. Exploratory claims are grey: no verdict rests on them.
-
-    `named_only` writes no number: many claims, a low row each, for a paper whose table has the numbers."""
+    and what is too small to matter. Exploratory claims are grey: no verdict rests on them."""
     # Width, the plot's left and right edge, height of a row, in px. On a broad page words stand on both
     # sides of the plot; on a phone above and below it, so a row is higher.
     width, plot, row_height = (880, (250, 620), 50) if wide else (PANEL_WIDTH, (12, PANEL_WIDTH - 12), 78)
-    if named_only:
-        width, plot, row_height = 620, (230, 540), 22
     low, high = forest_domain(views)
-    half = 0.32 if wide or named_only else 0.16
+    half = 0.32 if wide else 0.16
     rows = [_forest_row(place, view, low, high, half) for place, view in enumerate(views)]
     x_scale = alt.Scale(domain=[low, high], range=list(plot), nice=False, zero=False)
     axis = alt.Axis(
@@ -492,13 +488,13 @@ def forest(views: Sequence[FindingView], *, wide: bool, named_only: bool = False
             ),
         ),
     ]
-    layers += _forest_words(base, y, wide=wide, width=width, named_only=named_only)
-    if wide and not named_only:  # a claim of more than two lines would reach into the next row
+    layers += _forest_words(base, y, wide=wide, width=width)
+    if wide:  # a claim of more than two lines would reach into the next row
         row_height += 13 * max(0, max(row["contrast"].count("\n") for row in rows) - 1)
     return dressed(alt.layer(*layers), width, row_height * len(rows))
 
 
-def _forest_words(base: Any, y: Any, *, wide: bool, width: int, named_only: bool) -> list[Any]:
+def _forest_words(base: Any, y: Any, *, wide: bool, width: int) -> list[Any]:
     def text(field: str, at: int, dy: int, *, limit: int, weight: str = "normal", colour: str = INK) -> Any:
         mark = base.mark_text(
             align="left",
@@ -513,10 +509,7 @@ def _forest_words(base: Any, y: Any, *, wide: bool, width: int, named_only: bool
         )
         return mark.encode(x=alt.value(at), y=y(), text=alt.Text(f"{field}:N"))
 
-    # In pixels. Without numbers: the name at the left, the outcome at the right, the intervals between.
-    if named_only:
-        return [text("name", 0, 0, limit=225), text("outcome", 550, 0, limit=width - 550)]
-    # Two lines a claim: its name and the contrast in words at the left, numbers and outcome from 640 on.
+    # In pixels. Two lines a claim: its name and the contrast in words at the left, numbers and outcome from 640 on.
     if wide:
         return [
             text("name", 0, -8, limit=235, weight="bold"),

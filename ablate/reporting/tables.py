@@ -88,38 +88,6 @@ PAPER = Catalogued(
     | picked(_FINDING, "Interval:", "p:", "n:", "Margin:"),
     note=True,
 )
-CLAIMS = Catalogued[EffectRow](
-    "claims",
-    {"Study": lambda row: row.study, "Hypothesis": lambda row: row.hypothesis, "Outcome": lambda row: row.outcome}
-    | {"Difference:": lambda row: NONE if row.view is None else row.view.amount}
-    | {heading: _where_shown(heading) for heading in ("Interval:", "p:", "n:", "Margin:")},
-    note=True,
-    shape={"grouped": True},
-)
-
-
-@dataclass(frozen=True)
-class VerdictRow:
-    """A decided study in one line of a paper."""
-
-    study: str
-    arms: int
-    seeds: str
-    verdict: str
-    outcomes: str
-
-
-VERDICTS = Catalogued[VerdictRow](
-    "verdicts",
-    {
-        "Study": lambda row: row.study,
-        "Arms:": lambda row: str(row.arms),
-        "Seeds:": lambda row: row.seeds,
-        "Verdict": lambda row: row.verdict,
-        "Claims": lambda row: row.outcomes,
-    },
-    note=True,
-)
 ALSO = Catalogued[tuple[FindingView, Any]](
     "also",
     {

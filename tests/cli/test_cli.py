@@ -153,7 +153,6 @@ def test_help_shows_six_everyday_commands_first_and_every_other_in_a_panel(
         "Design",
         "Campaigns",
         "Pull requests",
-        "Papers",
         "Proof",
         "Records",
         "Corpora",

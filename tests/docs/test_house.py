@@ -34,7 +34,6 @@ VERBS = (
     "deciding",
     "exporting",
     "proving",
-    "publishing",
     "frame",
     "gating",
     "campaigning",

@@ -23,8 +23,15 @@ from prereg.yaml_reader import parse_yaml
 ROOT = Path(__file__).resolve().parents[2]
 REPORTS = ROOT / "reports"
 PAGE = (REPORTS / "README.md").read_text(encoding="utf-8")
-DISCUSSION = " ".join((REPORTS / "paper" / "discussion.md").read_text(encoding="utf-8").split())
-METHODS = " ".join((REPORTS / "paper" / "methods.md").read_text(encoding="utf-8").split())
+
+
+def plain(tex: str) -> str:
+    """Return the text of a LaTeX page as it is read, without its breaks and typefaces."""
+    text = tex.replace(r"\allowbreak{}", "").replace("$-$", "−").replace("~", " ").replace(r"\%", "%")
+    return " ".join(re.sub(r"\\text\w+\{([^{}]*)\}", r"\1", text).split())
+
+
+PAPER = plain((REPORTS / "paper" / "paper.tex").read_text(encoding="utf-8"))
 REQUIREMENTS = (REPORTS / "requirements.md").read_text(encoding="utf-8")
 
 TUNED = ROOT / "archive" / "0.1" / "reports" / "embnorm-tuned" / "evidence.ablate.zip"
@@ -81,15 +88,15 @@ def test_the_tuned_study_of_version_0_1_found_what_the_paper_says(
     values = last_values(TUNED, metric)
     difference = values[arm] - values["none"]
     assert len(difference) == 6
-    assert words.format(*in_words(interval(difference, level), digits)) in DISCUSSION
+    assert words.format(*in_words(interval(difference, level), digits)) in PAPER
 
 
 def test_the_archive_holds_all_42_runs_of_the_tuned_study() -> None:
     runs = tables(TUNED, "metrics.parquet")
     pilot = [arm for arm, _ in runs if ".lr-" in arm]
     assert (len(runs), len(pilot)) == (42, 24)
-    assert "All its 42 runs, 24 of the pilot and 18 that were compared" in DISCUSSION
-    for text in (PAGE, DISCUSSION, REQUIREMENTS):
+    assert "All its 42 runs, 24 of the pilot and 18 that were compared" in PAPER
+    for text in (PAGE, PAPER, REQUIREMENTS):
         assert "ecords are gone" not in text and "records gone" not in text
         assert "0dae066" in text
 
@@ -108,7 +115,7 @@ def test_alone_in_the_verdict_of_the_cure_is_none_of_12_against_one_of_12() -> N
     assert chances.max() == pytest.approx(0.25, abs=1e-6)
     assert rates[chances.argmax()] == pytest.approx(0.056, abs=0.0005)
     assert stats.fisher_exact([[0, 12], [1, 11]]).pvalue == 1.0
-    assert "a chance of up to .25 (at a rate of 5.6%)" in DISCUSSION
+    assert "a chance of up to .25 (at a rate of 5.6%)" in PAPER
     assert "0 of 12 against 1 of 12, which has a chance of up to .25" in PAGE
 
 
@@ -128,8 +135,8 @@ def test_designs_gave_the_verdicts_that_came_the_chances_that_the_methods_state(
     assert max(shares_of_the_verdict("normplace-narrow")) == 0.0224
     for study in ("embnorm-pilot", "embnorm-tasks", "embnorm-prompts", "embnorm-centring"):
         assert max(shares_of_the_verdict(study)) > 0.7, study
-    assert "0 of 10,000 at each of 12, 10 and 11 lists of true effects" in METHODS
-    assert "came in 0.08% at most, that of `normplace-narrow` in 2.2%" in METHODS
+    assert "0 of 10,000 at each of 12, 10 and 11 lists of true effects" in PAPER
+    assert "came in 0.08% at most, that of normplace-narrow in 2.2%" in PAPER
 
 
 @pytest.mark.slow
@@ -146,8 +153,8 @@ def test_two_points_are_not_ruled_out_on_the_seven_tasks_with_room_for_a_loss() 
         in_words(interval((by_arm[arm] - by_arm["none"])[tasks].mean(axis=1), 0.95), (1, 1, 1), scale=100)
         for arm in ("layernorm", "rmsnorm")
     )
-    assert "{} points with LayerNorm (95% CI {} to {}, n = 10 pairs) and".format(*layernorm) in DISCUSSION
-    assert "and {} with RMSNorm ({} to {})".format(*rmsnorm) in DISCUSSION
+    assert "{} points with LayerNorm (95% CI {} to {}, n = 10 pairs) and".format(*layernorm) in PAPER
+    assert "and {} with RMSNorm ({} to {})".format(*rmsnorm) in PAPER
     assert "{} with LayerNorm (95% CI {} to {})".format(*layernorm) in PAGE
 
 
@@ -157,12 +164,12 @@ def test_three_of_seven_prompts_are_at_chance_and_two_points_are_not_ruled_out_o
     ]
     means = [interval(prompt["none"], 0.95) for prompt in values[:5]]
     assert all(low > 0.6 for _, low, _ in means[:4])
-    assert "{:.3f} (95% CI {:.3f} to {:.3f}, n = 8 runs)".format(*means[4]) in DISCUSSION
+    assert "{:.3f} (95% CI {:.3f} to {:.3f}, n = 8 runs)".format(*means[4]) in PAPER
     assert means[4][1] < 0.5 < means[4][2]
     assert [set(prompt["none"].round(3)) for prompt in values[5:]] == [{0.522}, {0.478}]
     followed = sum(prompt["layernorm"] - prompt["none"] for prompt in values[:4]) / 4
     points = in_words(interval(followed, 0.95), (2, 1, 1), scale=100)
-    assert "{} points (95% CI {} to {}, n = 8 pairs)".format(*points) in DISCUSSION
+    assert "{} points (95% CI {} to {}, n = 8 pairs)".format(*points) in PAPER
     assert "{}, 95% CI {} to {})".format(*points) in PAGE
 
 

@@ -1,4 +1,4 @@
-"""The deciding numbers by pingouin, scipy and statsmodels: equal to ours wherever a library computes the registered test."""
+"""The deciding numbers by pingouin, scipy and statsmodels: equal to ours wherever one computes the registered test."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.document import compose
 from ablate.reporting.exports import figures
 from ablate.reporting.latex import references
+from ablate.reporting.latex.number_macros import number_macros
 from ablate.reporting.latex.paper import Paper, methods, paper, results_in_prose, standalone
 from ablate.reporting.latex.references import CITED, WORKS, bibtex, keys_in
 from ablate.reporting.latex.render import Style, block, latex_paragraphs, latex_sections
@@ -114,7 +115,8 @@ def test_the_parts_of_a_study_are_as_they_were_read() -> None:
     texts = embnorm().texts
     shown = ("results.tex", "methods.tex", "table-findings.tex", "table-arms.tex", "references.bib")
     text = "\n".join(f"%%% {name}\n{texts[name]}" for name in shown)
-    here = r"(pingouin|scipy|statsmodels) [\d.]+\d|(largest relative difference) [\de.-]+\d"  # of the machine, not of the report
+    # Of the machine, not of the report.
+    here = r"(pingouin|scipy|statsmodels) [\d.]+\d|(largest relative difference) [\de.-]+\d"
     assert_snapshot("latex-parts.tex", re.sub(here, lambda found: f"{found[1] or found[2]} ...", text))
 
 
@@ -145,6 +147,73 @@ def test_results_that_are_not_to_be_used_say_so_and_missing_ones_show_none() -> 
     hidden = written(told("incomplete"))
     assert [*results_in_prose(told("incomplete"))][-1].startswith("Nothing that separates the arms is shown")
     assert "table-findings.tex" not in hidden.texts and "table-arms.tex" in hidden.texts
+
+
+def numbered(
+    context: ReportContext, folder: Path, prose: str, name: str = "numbers.tex"
+) -> subprocess.CompletedProcess[str]:
+    """Compile a page of prose over the numbers of a decision."""
+    if shutil.which("pdflatex") is None:
+        pytest.skip("pdflatex is not here (Debian: texlive-latex-recommended, lmodern)")
+    (folder / name).write_text(number_macros(context, Style()), encoding="utf-8")
+    taken = "".join(rf"\input{{{path.stem}}}" for path in sorted(folder.glob("numbers*.tex")))
+    page = rf"\documentclass{{article}}{taken}\begin{{document}}\message{{<}}{prose}\message{{>}}\end{{document}}"
+    (folder / "page.tex").write_text(page, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+    return subprocess.run(command, cwd=folder, capture_output=True, check=False, encoding="utf-8", errors="replace")
+
+
+def test_every_number_of_a_claim_is_a_macro_and_equals_the_decision() -> None:
+    context = told()
+    text = number_macros(context, Style())
+    value = {(owner, name): tex for owner, name, tex in re.findall(r"\\ablatedefine\{(.+?)\}\{(.+?)\}\{(.*)\}", text)}
+    assert value["embnorm", "verdict"] == context.decision.verdict
+    for finding in context.decision.findings:
+        view = FindingView(finding, context.study)
+        owner = f"embnorm/{finding.hypothesis}"
+        assert finding.estimate is not None and view.bounds is not None and finding.p_shown is not None
+        shown = {name: tex.replace("$-$", "-").replace("{}", "") for (of, name), tex in value.items() if of == owner}
+        assert float(shown["estimate"]) == pytest.approx(finding.estimate.difference, abs=0.51 * 10**-view.decimals)
+        for end in ("low", "high"):
+            bound = getattr(view.bounds, end)
+            assert (end in shown) == (bound is not None)
+            assert bound is None or float(shown[end]) == pytest.approx(bound, abs=0.51 * 10**-view.decimals)
+        assert shown["n"].startswith(str(finding.n)) and shown["outcome"] == finding.outcome
+        relation, p = re.fullmatch(r"(=|\$<\$)~?(\.\d+)", shown["p"]).groups()  # type: ignore[union-attr]
+        assert float(p) == pytest.approx(finding.p_shown, abs=6e-4) if relation == "=" else finding.p_shown < float(p)
+
+
+@pytest.mark.parametrize("status", ["inadmissible", "incomplete"])
+def test_a_study_without_a_verdict_has_no_numbers(status: str) -> None:
+    text = number_macros(told(status), Style())
+    assert "ablateclaim{" not in text.partition("\\fi\n")[2].replace("\\newcommand", "")
+    assert not re.search(r"\{(estimate|interval|p|verdict)\}\{", text)
+
+
+@pytest.mark.slow
+def test_prose_takes_its_numbers_by_claim_and_a_number_that_is_not_there_stops_latex(tmp_path: Path) -> None:
+    context = told()
+    name = context.decision.findings[0].hypothesis
+    taken = rf"\ablate{{{name}}}{{estimate}} \ablate{{embnorm/{name}}}{{interval}}, $p$ \ablate{{{name}}}{{p}}"
+    taken += r", \ablate{embnorm}{verdict}"
+    assert numbered(context, tmp_path, rf"\section{{{taken}}} {taken}").returncode == 0
+    # A number that no evidence has, and a claim that nobody registered.
+    for lie in (rf"\ablate{{{name}}}{{effect}}", r"\ablate{gian}{p}"):
+        failed = numbered(context, tmp_path, lie)
+        assert failed.returncode != 0 and "There is no" in failed.stdout
+    # Another study with a claim of the same name: the short name would be either's.
+    study = context.study.model_copy(update={"study": "other"})
+    other = replace(context, registration=context.registration.model_copy(update={"study": study}))
+    assert (
+        numbered(
+            other, tmp_path, rf"\ablate{{other/{name}}}{{p}} \ablate{{embnorm/{name}}}{{p}}", "numbers-other.tex"
+        ).returncode
+        == 0
+    )
+    ambiguous = numbered(other, tmp_path, rf"\ablate{{{name}}}{{p}}", "numbers-other.tex")
+    assert ambiguous.returncode != 0 and "several studies: write STUDY" in ambiguous.stdout
+    # A study without a verdict lends no number.
+    assert numbered(told("inadmissible"), tmp_path, rf"\ablate{{embnorm/{name}}}{{p}}").returncode != 0
 
 
 def test_the_methods_are_those_of_the_trainer_and_of_where_runs_were_made() -> None:

@@ -17,7 +17,8 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.document import Document, banner_of
 from ablate.reporting.exports import figures
 from ablate.reporting.headline import MOST_FINDINGS
-from ablate.reporting.latex.references import WORKS, Works, bibtex, keys_in, list_of_references
+from ablate.reporting.latex.number_macros import number_macros
+from ablate.reporting.latex.references import bibtex, keys_in, list_of_references
 from ablate.reporting.latex.render import Style, block, float_figure, float_table, latex_paragraphs, latex_sections
 from ablate.reporting.sections.audit import checks_section
 from ablate.reporting.sections.components import components_section
@@ -69,6 +70,7 @@ def paper(context: ReportContext, document: Document) -> Paper:
         ),
         "appendix.tex": "\n\n".join(block(part, style, files) for part in appendix(context)),
     }
+    parts["numbers.tex"] = number_macros(context, style)
     own_page = _page(context, document, Style(style.names, LINE_OF_PAGE), files)
     texts = {name: _part(name, text) for name, text in parts.items()}
     texts |= {"report.tex": own_page, "preamble.tex": preamble()}
@@ -81,6 +83,8 @@ def paper(context: ReportContext, document: Document) -> Paper:
 def _part(name: str, text: str) -> str:
     """A part with what it is in a comment. Names in typewriter are not hyphenated, so lines may stretch more."""
     kind = name.partition("-")[0].removesuffix(".tex")
+    if kind == "numbers":
+        return text
     body = text if kind in ("table", "figures") else f"{{\\emergencystretch=3em\n{text}\n\\par}}"
     return f"{_NOTE[kind]}{body}\n"
 
@@ -177,43 +181,29 @@ def preamble() -> str:
     return (Path(__file__).parents[1] / "templates" / "preamble.tex").read_text(encoding="utf-8")
 
 
-def standalone(
-    title: str,
-    line: str,
-    body: str,
-    *,
-    head: str = r"\input{preamble}",
-    author: str = "",
-    numbered: bool = False,
-    works: Works = WORKS,
-    appendix: str = "",
-) -> str:
-    """A page of its own: it compiles by plain pdflatex, with the list of what it cites in it. Its sections may be
-    `numbered`; an `appendix` follows the list, and both are set small."""
+def standalone(title: str, line: str, body: str, *, head: str = r"\input{preamble}") -> str:
+    """Return a page of its own: it compiles by plain pdflatex, with the list of what it cites in it."""
     return "\n".join(
         [
             r"\documentclass[10pt,a4paper]{article}",
             r"\usepackage[T1]{fontenc}",
             r"\usepackage[utf8]{inputenc}",
             r"\usepackage{lmodern,microtype}",
-            rf"\usepackage[a4paper,margin={22 if numbered else 25}mm]{{geometry}}",
+            r"\usepackage[a4paper,margin=25mm]{geometry}",
             r"\newcommand{\ablatecite}[2]{\hyperlink{cite.#1}{#2}}",
             r"\newcommand{\ablatecitet}[2]{\ablatecite{#1}{#2}}",
             head,
             r"\usepackage[hidelinks]{hyperref}",
             r"\emergencystretch=3em",
             r"\setlength{\parindent}{0pt}\setlength{\parskip}{0.5\baselineskip plus 2pt}",
-            rf"\setcounter{{secnumdepth}}{{{2 * numbered}}}",
+            r"\setcounter{secnumdepth}{0}",
             rf"\title{{{title}}}",
-            rf"\author{{{author}}}",
+            r"\author{}",
             rf"\date{{{line}}}",
             r"\begin{document}",
             r"\maketitle",
             body,
-            # Before the list, so that it counts for both: the list and what follows it are for looking up.
-            *([r"\footnotesize\setlength{\parskip}{1pt}"] if appendix else []),
-            list_of_references(keys_in(body, appendix, works=works), works),
-            *([r"\appendix", appendix] if appendix else []),
+            list_of_references(keys_in(body)),
             r"\end{document}",
             "",
         ]

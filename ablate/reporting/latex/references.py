@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from prereg.errors import SpecError, Where
 from prereg.escape import latex
 
 _CITATION = re.compile(r"\\ablatecitet?\{(\w+)\}")
@@ -34,69 +33,43 @@ class Work:
     """How texts of ours cite it."""
 
 
-Works = Mapping[str, Work]
-"""Key of BibTeX -> work, in the order of the list of references."""
-
-
 def _place(source: Mapping[str, str]) -> str:
     """Where a work appeared; empty where it does not say."""
     preprint = f"arXiv:{source['eprint']}" if "eprint" in source else ""
     return source.get("journal") or source.get("booktitle") or source.get("publisher") or preprint
 
 
-def works_of(bib: str) -> Works:
-    """The works of a file like ours. Raises `SpecError`, with its line, for an entry that no list of references can
-    be made from."""
+def _read_works(bib: str) -> dict[str, Work]:
+    """Return the works of our own bibliography, by key. Its pattern is for a file with one field a line."""
     works = {}
-    for entry in _ENTRY.finditer(bib):
-        kind, key, body = entry.groups()
-        # A pattern for files written as ours are, a field a line; what it does not match is counted below and
-        # refused.
+    for kind, key, body in _ENTRY.findall(bib):
         fields = dict(_FIELD.findall(body))
-        lacking = [name for name in ("author", "title", "year", "cited") if not fields.get(name)]
-        lacking += [] if _place(fields) else ["journal, booktitle, publisher or eprint"]
-        if lacking or key in works:
-            raise SpecError(
-                f"the work '{key}' has no {lacking[0]}" if lacking else f"the key '{key}' is given twice",
-                required="a key of its own, author, title, year, where it appeared, and in `cited` how texts cite it",
-                fix="cited = {Holm 1979; Holm (1979)},",
-                where=Where(line=bib.count("\n", 0, entry.start()) + 1),
-            )
-        works[key] = Work(kind, fields, tuple(fields.pop("cited").split("; ")))
-    if len(works) != (begun := len(re.findall(r"^@", bib, re.MULTILINE))):
-        raise SpecError(
-            f"{begun - len(works)} of {begun} entries cannot be read",
-            required="@KIND{KEY, on a line, fields on lines as `  NAME = {TEXT},`, and } on a line",
-        )
+        # How texts cite it, as in "Holm 1979; Holm (1979)".
+        cited = tuple(fields.pop("cited").split("; "))
+        works[key] = Work(kind, fields, cited)
     return dict(sorted(works.items()))
 
 
-WORKS = works_of((Path(__file__).parents[1] / "templates" / "references.bib").read_text(encoding="utf-8"))
-"""Those that sentences of ours name."""
+WORKS = _read_works((Path(__file__).parents[1] / "templates" / "references.bib").read_text(encoding="utf-8"))
+"""Key of BibTeX -> work that sentences of ours name, in the order of the list of references."""
+
+CITED = {words: key for key, work in WORKS.items() for words in work.cited}
+"""Words by which a text cites a work -> its key."""
 
 
-def citations(works: Works) -> Mapping[str, str]:
-    """How a text cites a work -> its key."""
-    # A work may be cited in several ways, as Holm 1979 and Holm (1979).
-    return {words: key for key, work in works.items() for words in work.cited}
-
-
-CITED = citations(WORKS)
-
-
-def keys_in(*pages: str, works: Works = WORKS) -> tuple[str, ...]:
+def keys_in(*pages: str) -> tuple[str, ...]:
     """The keys that LaTeX pages cite, in the order of the list of references.
 
     >>> keys_in(r"Corrected by Holm \\ablatecite{holm1979}.")
     ('holm1979',)
     """
     cited = {key for page in pages for key in _CITATION.findall(page)}
-    return tuple(key for key in works if key in cited)
+    return tuple(key for key in WORKS if key in cited)
 
 
-def bibtex(keys: Iterable[str], works: Works = WORKS) -> str:
+def bibtex(keys: Iterable[str]) -> str:
     """The entries of a references.bib."""
-    return "\n".join(_entry(key, works[key]) for key in keys)
+    return "\n".join(_entry(key, WORKS[key]) for key in keys)
 
 
 def _entry(key: str, work: Work) -> str:
@@ -114,9 +87,9 @@ def _kept(title: str) -> str:
     return first + space + re.sub(r"(?<![\\\w{])([A-Z]\w*)", r"{\1}", rest)
 
 
-def list_of_references(keys: Iterable[str], works: Works = WORKS) -> str:
+def list_of_references(keys: Iterable[str]) -> str:
     """The same as a list that a page brings with itself, so that it needs no run of bibtex."""
-    items = [rf"\bibitem{{{key}}} {_line(works[key])}" for key in keys]
+    items = [rf"\bibitem{{{key}}} {_line(WORKS[key])}" for key in keys]
     return (
         "\n".join([r"\begin{thebibliography}{99}", r"\raggedright", *items, r"\end{thebibliography}"]) if items else ""
     )

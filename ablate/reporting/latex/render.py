@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import assert_never
 
 from ablate.reporting.blocks import Block, Facts, Figure, Paragraph, Section, Table
-from ablate.reporting.latex.references import WORKS, Works, citations
+from ablate.reporting.latex.references import CITED
 from prereg.escape import curly, latex
 from prereg.text import MINUS
 
@@ -42,8 +42,6 @@ class Style:
     """Arms, metrics and hypotheses: those with a sign that no word has are set in typewriter."""
     line: float = 345.0
     """Points of a line, for which the columns of tables are planned; as LaTeX's own page of 10 pt has."""
-    works: Works = field(default_factory=lambda: WORKS)
-    """What texts may cite."""
 
     def text(self, plain: str) -> str:
         """One line of running text."""
@@ -70,13 +68,9 @@ class Style:
         if at % 2 == 0:
             pieces = enumerate(_STATISTIC.split(part))
             return "".join(rf"\textit{{{piece}}}" if odd % 2 else breakable(latex(piece)) for odd, piece in pieces)
-        if part in self._cited:
-            return rf"\ablatecite{'t' * part.endswith(')')}{{{self._cited[part]}}}{{{latex(part)}}}"
+        if part in CITED:
+            return rf"\ablatecite{'t' * part.endswith(')')}{{{CITED[part]}}}{{{latex(part)}}}"
         return rf"\texttt{{{breakable(latex(part.strip('`')), _TYPED, _LONG)}}}"
-
-    @cached_property
-    def _cited(self) -> Mapping[str, str]:
-        return citations(self.works)
 
     @cached_property
     def _marked(self) -> re.Pattern[str]:
@@ -84,7 +78,7 @@ class Style:
         # A word of letters alone needs no typewriter; with a sign in it, it is a name.
         special = sorted((name for name in self.names if not name.isalpha()), key=len, reverse=True)
         names = [rf"(?<![\w/.-]){re.escape(name)}(?![\w/-])" for name in special]
-        works = [re.escape(words) for words in sorted(self._cited, key=len, reverse=True)]
+        works = [re.escape(words) for words in sorted(CITED, key=len, reverse=True)]
         return re.compile("(" + "|".join([r"`[^`]+`", _HASH, *works, *names]) + ")")
 
 
@@ -229,10 +223,10 @@ def long_table(table: Table, style: Style, label: str = "") -> str:
     return "\n".join(lines)
 
 
-def float_figure(figure: Figure, style: Style, files: Sequence[str], label: str, *, broad: bool = False) -> str:
-    """A figure that a paper places, with a label; one of many panels is placed in parts. `broad`: a panel a row."""
+def float_figure(figure: Figure, style: Style, files: Sequence[str], label: str) -> str:
+    """A figure that a paper places, with a label; one of many panels is placed in parts."""
     made = []
-    for at, part in enumerate(["\n\n".join(_rows_of(files, "0.8"))] if broad else _batches(files)):
+    for at, part in enumerate(_batches(files)):
         more = " (continued)" * (at > 0)
         caption = style.text(figure.caption) if at == 0 else rf"{style.text(figure.name)}{more}."
         made.append(
@@ -263,10 +257,6 @@ def _batches(files: Sequence[str]) -> Sequence[str]:
     drawn = [rf"\includegraphics[{size}]{{\ablatefolder {file}}}" for file in files]
     rows = ["\\hfill\n".join(drawn[at : at + 2]) for at in range(0, len(drawn), 2)]
     return ["\n\n".join(rows[at : at + MOST_OF_PANELS]) for at in range(0, len(rows), MOST_OF_PANELS)]
-
-
-def _rows_of(files: Sequence[str], share: str) -> list[str]:
-    return [rf"\includegraphics[width={share}\linewidth]{{\ablatefolder {file}}}" for file in files]
 
 
 def _head(table: Table, style: Style) -> str:
