@@ -27,6 +27,7 @@ from prereg.registry.paths import Root
 from prereg.registry.run_order import RunOrder, cells_in_order
 from prereg.study.command import ScriptPin, code_sha256
 from prereg.study.designs.tune import with_choice
+from prereg.study.removed import without_removed
 from prereg.study.spec import Study
 from prereg.study.timed import timed_promises
 
@@ -430,7 +431,8 @@ def _parsed_lock(data: bytes) -> tuple[Registration, str]:
     if document["format"] != 1:
         raise ValueError(f"it has format {document['format']}, and this version reads format 1")
     promised_sha256 = promise_sha256(document)
-    text = json.dumps(document | {"lock_sha256": sha256_bytes(data)}, allow_nan=False)
+    current = document | {"study": without_removed(document["study"]), "lock_sha256": sha256_bytes(data)}
+    text = json.dumps(current, allow_nan=False)
     return Registration.model_validate_json(text), promised_sha256
 
 

@@ -173,9 +173,6 @@ class Measure(FrozenModel):
     """The study's own metrics, in addition to the tool's."""
     harness: Harness | None = None
     """Zero-shot tasks at the end of each run."""
-    uneven_steps: Annotated[str, Field(min_length=1, max_length=500)] | None = None
-    """Why runs that a claim compares may be evaluated at other steps, or end at another step. Without a reason that is
-    refused, or, where only the runs show it, there is no verdict."""
 
     @field_validator("at_end")
     @classmethod

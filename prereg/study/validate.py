@@ -367,7 +367,7 @@ def _check_reading(study: Study, name: str) -> None:
             _check_window(study, arm, claim.metric, read.last, place)
         elif isinstance(read, AtStep):
             _check_step(study, arm, claim.metric, read.step, place)
-    if not isinstance(read, AtStep) and study.measure.uneven_steps is None:
+    if not isinstance(read, AtStep):
         what = f"the last {read.last}" if isinstance(read, OverLast) else read
         _check_even_steps(study, claim, what, place)
 
@@ -406,7 +406,7 @@ def _check_even_steps(study: Study, claim: Claim, what: str, place: FieldPath) -
             place,
             f"{what} of '{first}', which trains {fewer} steps, and of '{second}', which trains {more}: they are "
             "evaluated at other steps",
-            "evaluations at the same steps, the value at the end, or a reason in measure.uneven_steps",
+            "evaluations at the same steps, or the value at the end",
             "read: final",
         )
 

@@ -108,15 +108,6 @@ def test_without_pairs_all_runs_of_a_claim_must_have_the_same_steps() -> None:
     assert found is not None and "none seed 3 last step 40" in found.found
 
 
-def test_a_declared_reason_is_repeated_as_a_remark() -> None:
-    reason = "arms stop when their own validation loss has not improved for 20 steps"
-    study = one_claim(**COMMAND, measure={"uneven_steps": reason})
-    decision = decide(*own_evidence(study, {"none": 60, "layernorm": 40}))
-    found = failed(decision, SAME_STEPS)
-    assert decision.status == "decided" and found is not None and found.severity == "note"
-    assert f"Declared when registered: {reason}" in found.found
-
-
 def test_a_run_that_diverged_early_is_not_compared() -> None:
     study = one_claim(hypothesis={"read": "best"}, seeds=6)
     registration, evidence = make_evidence(study, diverged=(("layernorm", 2),))
@@ -129,7 +120,6 @@ def test_a_study_whose_arms_train_for_other_steps_is_refused_where_the_reading_d
         two_arms("best", variants=variants)
     assert found.value.where.field == ("hypotheses", "h", "read")
     two_arms("final", variants=variants)
-    two_arms("best", variants=variants, measure={"every": 20, "uneven_steps": "a shorter schedule is the question"})
 
 
 def own_evidence(study: Study, last: dict[str, int], *, seed: int = 0) -> tuple[Registration, Evidence]:

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ablate.judge.audit.checks import AuditContext, CheckResult, Found, built_in, check_body, shown
+from ablate.judge.audit.checks import AuditContext, Found, built_in, check_body, shown
 from ablate.judge.readings import reading_of
 from ablate.records.evidence import Line
 from ablate.records.outcome import is_repeatable
@@ -58,13 +58,10 @@ def _same_steps(context: AuditContext) -> Found:
                 claims_by_fault[fault][name] = None
                 if group >= 0:
                     seeds_by_fault[fault][group] = None
-    faults = [
+    return [
         f"{listed(claims_by_fault[fault])} ({fault[0]}), {_at(list(seeds_by_fault[fault]))}{fault[1]}"
         for fault in claims_by_fault
     ]
-    if faults and study.measure.uneven_steps is not None:
-        return CheckResult(faults, severity="note", after=f". Declared when registered: {study.measure.uneven_steps}")
-    return faults
 
 
 def _against(cells_by_steps: dict[tuple[int, ...], list[Cell]], *, at_end: bool, with_seeds: bool) -> str:

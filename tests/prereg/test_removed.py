@@ -1,0 +1,63 @@
+"""Fields that are gone: one clear error in a study file, and none in the lock of a study that never used them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prereg_samples import EMBNORM, load_text
+
+from prereg.errors import FieldPath, StudyError
+from prereg.study.removed import REMOVED, SINCE, without_removed
+
+USED: dict[FieldPath, str] = {
+    ("measure", "uneven_steps"): "measure: {uneven_steps: a shorter schedule is the question}",
+}
+"""Each removed field, as a study file wrote it."""
+
+
+def written(line: str) -> str:
+    """Return a study file with a line more, which takes the place of the field that it begins with."""
+    field = line.partition(":")[0]
+    kept: list[str] = []
+    inside = False
+    for row in EMBNORM.splitlines():
+        inside = row.startswith(f"{field}:") or (inside and row[:1] in (" ", "-"))
+        if not inside:
+            kept.append(row)
+    return "\n".join([*kept, line, ""])
+
+
+def test_every_removed_field_is_tested() -> None:
+    assert USED.keys() == REMOVED.keys()
+
+
+@pytest.mark.parametrize("path", USED, ids=lambda path: ".".join(map(str, path)))
+def test_a_study_that_names_a_removed_field_reads_since_when_it_is_gone_and_what_to_write(
+    path: FieldPath, tmp_path: Path
+) -> None:
+    text = written(USED[path])
+    with pytest.raises(StudyError) as raised:
+        load_text(tmp_path, text, "embnorm")
+    error = raised.value
+    assert error.found == f"the field '{path[-1]}' is gone since {SINCE}" and error.others == ()
+    assert error.fix == REMOVED[path].instead and error.where.field == path
+    assert error.where.line == text.splitlines().index(USED[path].splitlines()[-1]) + 1
+
+
+@pytest.mark.parametrize("path", USED, ids=lambda path: ".".join(map(str, path)))
+def test_a_lock_that_never_used_it_is_read_and_one_that_did_is_refused(path: FieldPath) -> None:
+    def lock(value: object) -> dict[str, Any]:
+        study: Any = value
+        for key in reversed(path):
+            study = {key: study}
+        return study | {"title": "t"}
+
+    unused = lock(REMOVED[path].unused)
+    before = repr(unused)
+    emptied = without_removed(unused)
+    assert path[-1] not in repr(emptied) and emptied["title"] == "t"
+    assert repr(unused) == before, "the lock is hashed as it is"
+    with pytest.raises(ValueError, match=f"gone since {SINCE}"):
+        without_removed(lock("something else"))
