@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ablate.notebook.design import ShownDesign
     from prereg.documents.facts import StudyFacts
     from prereg.registry.ledger_entry import AmendedEntry, Entry, Override
-    from prereg.registry.registration import Pins, Registration
+    from prereg.registry.registration import Registration
 
 Registered = TypeVar("Registered")
 
@@ -56,14 +56,6 @@ def characterise(context: StudyContext, *, pilot: str | None = None) -> Design:
     from ablate.judge.design.characteristics import simulate_design as simulate
     from ablate.records.gather import gather
 
-    if pilot is not None and context.study.assume.sd is not None:
-        raise RegistrationError(
-            f"--pilot {pilot}, and assume.sd is '{context.study.assume.sd}'",
-            required="one of the two: both say whose runs tell the spread",
-            fix="leave --pilot out",
-            where=Where(file=context.path, line=context.loaded.line(("assume", "sd"))),
-        )
-    pilot = pilot or context.study.assume.known_from
     if pilot is None:
         return simulate(context.study)
     # A pilot lies in the root of its study.
@@ -138,40 +130,9 @@ def prepare(context: StudyContext, *, accept_underpowered: str | None = None, pi
 
     # Bytes first, which takes seconds; the simulation of the design takes up to minutes.
     pinned = pin(context)
-    pinned = replace(pinned, pins=with_known_noise(context, pinned.pins))
     with_reused_runs(context.root, context.loaded, pinned.pins)
     characteristics = characterise(context, pilot=pilot)
     return Prepared(context, pinned, characteristics, accepted(context, characteristics, accept_underpowered))
-
-
-def with_known_noise(context: StudyContext, pins: Pins) -> Pins:
-    """The pins with the spread that `assume.sd` names, if it names one; with that of the registration in force once
-    runs of the study have started.
-
-    Raises `StudyError` where it cannot be known (`ablate.judge.known_noise`), or is named after runs have started.
-    """
-    from ablate.judge.known_noise import known_noise
-    from prereg.registry.ledger_entry import RunEntry
-    from prereg.registry.register import draft
-
-    study = context.study
-    if study.assume.sd is None:
-        return pins
-    if not any(isinstance(entry, RunEntry) for entry in context.entries):
-        drafted = draft(context.loaded, pins)
-        return pins.model_copy(update={"noise": placed(context, lambda: known_noise(context.root, drafted))})
-    registered = context.load_registration()
-    if (
-        registered is None
-        or (registered.study.assume.sd, registered.study.hypotheses) != (study.assume.sd, study.hypotheses)
-    ):  # fmt: skip
-        raise RegistrationError(
-            f"runs of '{study.study}' have started, and the spread that is known is registered before them",
-            required="assume.sd and hypotheses as they were registered, or no assume.sd",
-            fix="assume.metrics, with the SD that is believed",
-            where=Where(file=context.path, line=context.loaded.line(("assume", "sd"))),
-        )
-    return pins.model_copy(update={"noise": registered.noise})
 
 
 def register(

@@ -44,11 +44,10 @@ from ablate.judge.audit.user_checks import not_run, quiet
 from ablate.judge.findings import arm_summaries, judge_study
 from ablate.judge.interim import LookView, view
 from ablate.judge.judge import UNDECIDED
-from ablate.judge.known_noise import check_spread, compare_spread
 from ablate.judge.readings import final_values
 from ablate.judge.recompute import check_numbers, recompute
 from ablate.judge.stats.null_hypotheses import require_known_methods
-from ablate.judge.verdict import Check, Decision, Finding, ReusedFrom, ReusedRuns, SpreadComparison, Stability, Status
+from ablate.judge.verdict import Check, Decision, Finding, ReusedFrom, ReusedRuns, Stability, Status
 from ablate.records.evidence import Evidence
 from prereg.registry.amendments import affected, amendments_of, with_reuse
 from prereg.registry.looks import Look
@@ -119,14 +118,9 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     checks += check_numbers(recompute(study, judged.findings, look))
     amended = spread_to_claims(judged.judgement, with_reuse(study, affected(study, amendments_of(evidence.ledger))))
     findings = mark(judged.findings, amended)
-    # What was known of the spread decides nothing: the findings are those of the study's own differences.
-    registered_noise = context.registration.noise
-    noise = () if registered_noise is None else compare_spread(registered_noise, findings)
-    described = checks + check_headroom(context) + check_spread(context, noise)
+    described = checks + check_headroom(context)
     if not admissible(checks):
-        return _decision(
-            context, described, _not_as_promised(checks), findings=findings, stability=stability, noise=noise
-        )
+        return _decision(context, described, _not_as_promised(checks), findings=findings, stability=stability)
     # The rule, and whether its verdict stands whatever became of what is in doubt.
     ruling = study.rule.decide({finding.hypothesis: finding.outcome for finding in findings}, stable)
     retried = retried_runs(context)
@@ -138,9 +132,9 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     checks = described + doubt.checks
     if not doubt.hold:
         because_not = doubt.because or _not_as_promised(checks)
-        return _decision(context, checks, because_not, findings=findings, stability=stability, noise=noise)
+        return _decision(context, checks, because_not, findings=findings, stability=stability)
     reason = because(study, ruling) + ("" if look is None else f" Decided at {look.words}.")
-    return _decision(context, checks, reason, findings=findings, stability=stability, noise=noise, ruling=ruling)
+    return _decision(context, checks, reason, findings=findings, stability=stability, ruling=ruling)
 
 
 WAITING = ("every planned run is present", "no run failed")
@@ -189,7 +183,6 @@ def _decision(
     *,
     findings: tuple[Finding, ...] = (),
     stability: tuple[Stability, ...] = (),
-    noise: tuple[SpreadComparison, ...] = (),
     ruling: Ruling | None = None,
     unfinished: bool = False,
 ) -> Decision:
@@ -217,7 +210,6 @@ def _decision(
         evidence=context.evidence.sha256,
         look=context.look,
         reused=_reused(context),
-        noise=noise,
     )
 
 

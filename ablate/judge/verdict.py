@@ -353,27 +353,6 @@ class ReusedRuns(FrozenModel):
     registered, and their errors come together."""
 
 
-class SpreadComparison(FrozenModel):
-    """The spread of one hypothesis that was known from another study's runs, and the study's own."""
-
-    hypothesis: str
-    """Its name."""
-    known_sd: float
-    """SD of the differences of those runs, on the claim's scale."""
-    known_n: int
-    """How many differences; their degrees of freedom are one less."""
-    sd: float
-    """SD of the study's own differences."""
-    n: int
-    """How many."""
-    f: float
-    """The ratio of the variances, own over known."""
-    p: float
-    """One-sided p of that ratio, by Snedecor's F."""
-    withdrawn: bool
-    """Whether the study's own spread is larger at the registered level over the number of hypotheses."""
-
-
 class Decision(FrozenModel):
     """The verdict and everything it rests on."""
 
@@ -410,8 +389,6 @@ class Decision(FrozenModel):
     """The look of a sequential study; none for a fixed number of seeds."""
     reused: ReusedRuns | None = None
     """Runs of base that were used again; left out where none were."""
-    noise: tuple[SpreadComparison, ...] = ()
-    """Where a spread was registered as known, how the study's own compares; left out where none was."""
 
     def labelled(self, labels: Labels) -> Decision:
         """The same for a reader: every finding speaks of arms, claims and metrics by their labels."""
@@ -464,7 +441,7 @@ def _facts(value: Any) -> JsonValue:
         own = isinstance(value, Check) and value.name.startswith(OWN)
         left_out = () if own else WORDS_OF.get(type(value), ())
         if isinstance(value, Decision):
-            left_out += tuple(name for name in ("reused", "noise") if not getattr(value, name))
+            left_out += () if value.reused else ("reused",)
         # In the order of the fields, which is that of the file: moving a field changes the bytes of every
         # verdict.
         return {name: _facts(getattr(value, name)) for name in type(value).model_fields if name not in left_out}

@@ -160,7 +160,6 @@ def repeated_elsewhere(entries: Sequence[Entry], registration: Registration) -> 
     looks at those studies that precede it, in the ledger's order. Later entries of others do not change it.
 
     Of studies whose runs of base are used again, next to their seals: their promises, and the attempts at these runs.
-    Of the study whose spread is known: all seals of its runs.
 
     `entries` are those of `Ledger.entries`, in its order: of a slice no other is left, since links have no time.
     """
@@ -198,14 +197,7 @@ def repeated_elsewhere(entries: Sequence[Entry], registration: Registration) -> 
         or (isinstance(entry, RunEntry) and (entry.study, entry.registration, entry.cell) in cells)
         if order[entry.sha256] < promised
     ]
-    of_noise = [] if registration.noise is None else [
-        entry
-        for entry in entries
-        if isinstance(entry, SealEntry)
-        and (entry.study, entry.registration) == (registration.noise.study, registration.noise.registration)
-        and order[entry.sha256] < promised
-    ]  # fmt: skip
-    entry_by_sha256 = {entry.sha256: entry for entry in (*others, *looks, *attempts, *of_noise)}
+    entry_by_sha256 = {entry.sha256: entry for entry in (*others, *looks, *attempts)}
     return tuple(sorted(entry_by_sha256.values(), key=lambda entry: order[entry.sha256]))
 
 

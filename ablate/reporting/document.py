@@ -191,13 +191,6 @@ def used_again(reused: ReusedRuns) -> str:
     return phrase("first_screen.reused", reused, [words.moment(source.sealed_at) for source in reused.sources])
 
 
-def known_spread(decision: Decision, registration: Registration) -> str:
-    """How the study's own spread compares with the one that was registered as known."""
-    labels = {finding.hypothesis: finding.label for finding in decision.findings}
-    spreads = [(labels[spread.hypothesis], spread, words.p_value(spread.p)) for spread in decision.noise]
-    return phrase("first_screen.known_spread", registration.study.assume.known_from, spreads)
-
-
 def _summaries(views: Sequence[FindingView]) -> Iterator[tuple[str, str]]:
     """What each finding says, and one line for each family per task."""
     for label, members in by_family([view.finding for view in views]).items():
@@ -256,8 +249,6 @@ def opening_blocks(decision: Decision, registration: Registration) -> Iterator[B
         yield Paragraph(trust_line(decision, study), "trust")
         if decision.reused is not None:
             yield Paragraph(used_again(decision.reused))
-        if decision.noise:
-            yield Paragraph(known_spread(decision, registration))
         # Advice for a later study, where this one's trainer stated nothing that could be compared.
         passed = {check.name: check.passed for check in decision.checks}
         if passed.get(PROMISED) is False and STATED not in passed:

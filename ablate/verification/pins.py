@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import prereg.verification
 from prereg.errors import StudyError
 from prereg.registry.paths import Root
-from prereg.registry.registration import KnownNoise, Registration
+from prereg.registry.registration import Registration
 from prereg.study.designs.per_task import task_folder
 from prereg.study.measure import OWN_TASKS
 from prereg.verification import Item, item, not_checked
@@ -22,24 +22,6 @@ def pin_items(root: Root, registration: Registration) -> Iterator[Item]:
     harness = registration.study.measure.harness
     if registration.tasks is not None and harness is not None:
         yield _tasks(root, registration.study.study, harness.tasks, registration.tasks.sha256)
-    if registration.noise is not None:
-        yield _noise(root, registration, registration.noise)
-
-
-def _noise(root: Root, registration: Registration, registered: KnownNoise) -> Item:
-    """The spread that is known, computed again from the runs that it is of."""
-    # Here and not above: few studies name one, and the judge takes a second to load.
-    from ablate.judge.known_noise import known_noise, same_spread
-
-    study, what = registration.study.study, f"spread known from '{registered.study}'"
-    if not root.runs(registered.study, registered.registration).is_dir():
-        return not_checked(study, what, "its runs are not here", f"ablate verify, where {registered.study} was run")
-    try:
-        now = known_noise(root, registration)
-    except StudyError as error:
-        return item(study, what, root.shortened(error.found))
-    wrong = () if now is not None and same_spread(registered, now) else ("its runs give another spread",)
-    return item(study, what, *wrong, note=f"{len(registered.runs)} runs, as registered")
 
 
 def _tasks(root: Root, study: str, name: str, registered: str) -> Item:

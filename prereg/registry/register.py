@@ -36,7 +36,6 @@ from prereg.registry.history import (
     require_unchanged,
     words_in,
 )
-from prereg.registry.known_noise import require_known_noise
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import (
     AmendedEntry,
@@ -102,7 +101,6 @@ def register_study(
             return registered, newest
         file = _relative(root, loaded.path)
         ledger.head()  # a damaged ledger is refused before anything is written
-        require_known_noise(loaded, pins)
         pins = with_reused_runs(root, loaded, pins)
         lock = _lock(
             loaded,
@@ -185,7 +183,6 @@ def amend_study(
                 source_sha256=sha256_bytes(loaded.source_bytes),
             )
             return registered, ledger.append(rewording)
-        require_known_noise(loaded, pins)
         # Lock next to its place, entry, move: whichever a crash comes after, the next command can finish the rest.
         state, failed_runs = evidence_by_now(ledger.entries(), name, stated=evidence)
         lock = _lock(
@@ -253,8 +250,6 @@ def _lock(
         promise["commits"] = {name: as_json(pin) for name, pin in pins.commits.items()}
     if pins.reused:
         promise["reused"] = [as_json(run) for run in pins.reused]
-    if pins.noise is not None:
-        promise["noise"] = as_json(pins.noise)
     if run_order is not None:
         promise["run_order"] = run_order
     document = {

@@ -106,48 +106,6 @@ class ReusedRun(FrozenModel):
         return BASE, self.seed
 
 
-class KnownRun(FrozenModel):
-    """A sealed run of another study whose value is in a spread that is known."""
-
-    variant: str
-    """The arm of this study that has the same setup, whatever the other study calls it."""
-    seed: int
-    """Its seed."""
-    seal: str
-    """sha256 of the ledger's entry that sealed it."""
-
-
-class KnownSpread(FrozenModel):
-    """The spread of the differences of one hypothesis over the seeds of another study."""
-
-    hypothesis: str
-    """Its name."""
-    sd: float
-    """SD of the differences, on the claim's scale."""
-    n: int
-    """Pairs, or seeds of a claim that gives one number a seed."""
-
-    @property
-    def df(self) -> int:
-        """Degrees of freedom."""
-        return self.n - 1
-
-
-class KnownNoise(FrozenModel):
-    """What `assume: {sd: known from STUDY}` meant at registration: runs, their spread, and when it is withdrawn."""
-
-    study: str
-    """The other study."""
-    registration: str
-    """sha256 of the registration that its records name."""
-    runs: tuple[KnownRun, ...]
-    """Every one of its sealed runs that has the setup of an arm of this study."""
-    spreads: tuple[KnownSpread, ...]
-    """One for each hypothesis."""
-    level: float
-    """Chance that the F test withdraws the spread of any hypothesis where it is what it was."""
-
-
 class Pins(FrozenModel):
     """What the names in a study mean: corpora and tasks for the built-in trainer, files for a user's own."""
 
@@ -168,8 +126,6 @@ class Pins(FrozenModel):
     readers, and no part of the promise."""
     reused: tuple[ReusedRun, ...] = ()
     """The sealed runs of base that this registration uses again, where its study shares them."""
-    noise: KnownNoise | None = None
-    """The spread that is known from another study's sealed runs, where `assume` names it."""
 
 
 WORDS: tuple[Word, ...] = get_args(Word)
@@ -315,7 +271,7 @@ def promise_sha256(promise: Mapping[str, Any]) -> str:
     # A promise without commits has the hash that it had before there were any.
     if promise.get("commits"):
         parts["commits"] = {name: promised(pin) for name, pin in promise["commits"].items()}
-    for later in ("reused", "noise", "run_order"):
+    for later in ("reused", "run_order"):
         if promise.get(later):
             parts[later] = promise[later]
     # `or None`: an empty list, an empty mapping and a missing key mean the same, and hash alike.

@@ -238,17 +238,9 @@ class Assumption(FrozenModel):
     that within a task."""
 
 
-KNOWN_FROM = "known from "
-KnownSd = Annotated[str, Field(pattern=rf"^{KNOWN_FROM}[A-Za-z][A-Za-z0-9_]*([-.][A-Za-z0-9_]+)*$", max_length=91)]
-
-
 class Assume(FrozenModel):
     """Assumptions for the design before any data; the verdict never uses them."""
 
-    sd: KnownSd | None = None
-    """`known from STUDY`: the spread of that study's sealed runs, of the same setup as this one's, in place of
-    `metrics`. Registration computes it and names the runs; the report says whether this study's own spread withdraws
-    it. Not written where it is left out."""
     metrics: dict[str, Assumption] = Field(default_factory=dict)
     """By metric. harness/accuracy/* is that of each task, where a task has no entry of its own."""
     seconds_per_run: Annotated[float, Field(gt=0.0)] | None = None
@@ -264,19 +256,6 @@ class Assume(FrozenModel):
     power_floor: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
     """Registration is refused where a claim that the decision needs has less power than this, unless you give a
     reason, which goes on record."""
-
-    @property
-    def known_from(self) -> str | None:
-        """The study whose sealed runs `sd` names; none where it is left out."""
-        return None if self.sd is None else self.sd.removeprefix(KNOWN_FROM)
-
-    @model_serializer(mode="wrap")
-    def _without_sd_where_none(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = handler(self)
-        # A registration without it has the hash that it had before there was such a field.
-        if self.sd is None:
-            written.pop("sd", None)
-        return written
 
     def of(self, metric: str) -> Assumption | None:
         """What is assumed of a metric; of one task's what is assumed of each task, if nothing is of this one."""

@@ -26,6 +26,9 @@ class RemovedField:
 
 
 REMOVED: Final[Mapping[FieldPath, RemovedField]] = {
+    ("assume", "sd"): RemovedField(
+        None, "assume: {metrics: {METRIC: {sd: NUMBER}}}, or ablate design STUDY --pilot OTHER"
+    ),
     ("measure", "uneven_steps"): RemovedField(None, "runs of one claim are evaluated at the same steps"),
 }
 

@@ -12,6 +12,7 @@ from prereg.errors import FieldPath, StudyError
 from prereg.study.removed import REMOVED, SINCE, without_removed
 
 USED: dict[FieldPath, str] = {
+    ("assume", "sd"): "assume: {sd: known from earlier}",
     ("measure", "uneven_steps"): "measure: {uneven_steps: a shorter schedule is the question}",
 }
 """Each removed field, as a study file wrote it."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ablate.judge import interim, known_noise, recompute
+from ablate.judge import interim, recompute
 from ablate.judge.audit import (
     comparable,
     headroom,
@@ -31,7 +31,7 @@ from ablate.judge.verdict import OWN, Check, Severity
 
 WITH_BODIES = (
     ledger, runs, pairs, history, order, outcomes, comparable, interim, tuning, user_checks, recompute, headroom,
-    known_noise, sensitivity,
+    sensitivity,
 )  # fmt: skip
 """The modules that hold the bodies of checks."""
 assert set(BODIES) == set(DECLARED), set(BODIES) ^ set(DECLARED)

@@ -12,7 +12,6 @@ from ablate.judge.audit.checks import AuditContext, CheckResult, Found, check_bo
 from ablate.judge.verdict import Severity
 from ablate.records.imports import CLOCKS_APART
 from prereg.registry.amendments import affected, amendments_of, chain_faults, promise_in_force
-from prereg.registry.known_noise import noise_faults
 from prereg.registry.ledger_entry import (
     CallStartedEntry,
     DecidedEntry,
@@ -144,17 +143,6 @@ def _base_used_again(context: AuditContext) -> Found:
     return CheckResult(wrong, f"{len(reused)} of {len(context.study.seeds)} runs of base" if not wrong else "")
 
 
-def _knows_noise(context: AuditContext) -> bool:
-    return context.study.assume.sd is not None or context.registration.noise is not None
-
-
-@check_body("the spread that is known is that of sealed runs", applies=_knows_noise)
-def _noise_known(context: AuditContext) -> Found:
-    wrong = list(noise_faults(context.registration, context.evidence.ledger, before_registration(context)))
-    noise = context.registration.noise
-    return CheckResult(wrong, "" if wrong or noise is None else f"{counted(len(noise.runs), 'run')} of '{noise.study}'")
-
-
 def before_registration(context: AuditContext) -> list[Entry]:
     """Entries of other studies from before the promise in force, in the order of the ledger."""
     place = context.evidence.place
@@ -171,12 +159,7 @@ def _repeated_elsewhere(context: AuditContext) -> Found:
     # names: a check of its own says whether it may.
     outcomes = {run.outcome_sha256 for run in context.registration.reused}
     recipes = {recipe for cell, recipe in recipes_of(context.registration).items() if cell in _used_again(context)}
-    # Runs of a spread that is known are next to their seals, and are repeated only where an outcome is.
-    noise, mine = context.registration.noise, {entry.outcome_sha256 for entry in context.of(SealEntry)}
-    seals_of_noise = () if noise is None else {run.seal for run in noise.runs}
     for entry in context.evidence.elsewhere:
-        if entry.sha256 in seals_of_noise and isinstance(entry, SealEntry) and entry.outcome_sha256 not in mine:
-            continue
         if isinstance(entry, SealEntry) and entry.outcome_sha256 not in outcomes and entry.recipe_sha256 not in recipes:
             seals[entry.study].append(entry)
     promise = promise_in_force(context.evidence.ledger, context.registration.lineage)
