@@ -1,4 +1,4 @@
-"""`ablate gate`: two commits of a user's own training code, compared by a registered study that is named after them.
+"""`ablate gate`: two commits of a user's own training code, compared by a registered study of its own.
 
 A study with the arms `base` and `head` says once what is trained, what is claimed of it and how many seeds there are
 (`prereg.commits.gate`). `gate` writes the same study for two commits, registers it before its first run, trains it from
@@ -33,7 +33,7 @@ from prereg.registry.compared import (
     NO_RECORD,
     ComparisonRecord,
     EarlierComparisons,
-    compared_arms,
+    arm_contents,
     seeds_of_comparison,
 )
 from prereg.registry.disk import write_whole
@@ -140,7 +140,7 @@ def gate(
     repository, sides = _sides(context, {BASE: base, HEAD: head})
     _require_as_committed(context, repository, sides)
     pins = _pins(context, repository, sides)
-    arms = compared_arms(context.study, pins)
+    arms = arm_contents(context.study, pins)
     gated = Gated(
         source=context.path,
         base=sides[BASE],
@@ -372,14 +372,6 @@ _HEADER = """# Written by `ablate gate` from studies/{source}.yaml for two commi
 """
 
 
-def _write(context: StudyContext, planned: _Planned, path: Path, seeds: Sequence[int] | None) -> None:
-    """Write the study of a comparison."""
-    from prereg.yaml_model import yaml_text
-
-    header = _HEADER.format(source=context.study.study, base=planned.commits[BASE], head=planned.commits[HEAD])
-    write_whole(path, (header + yaml_text(planned.written(seeds))).encode())
-
-
 def _register(
     context: StudyContext,
     planned: _Planned,
@@ -393,29 +385,23 @@ def _register(
     from ablate.runner.machine import choose_machine
     from prereg.registry.register import draft, refuse_sealed_elsewhere, register_study
 
-    # 1. All that can be refused, with seeds that stand in for those to come: design and pins are the same with any.
-    n_seeds = fresh_seeds(planned.document)
+    n_seeds, workspace = fresh_seeds(planned.document), context.workspace
     is_drawn = n_seeds is not None and not planned.shares_base
-    workspace = context.workspace
     try:
-        _write(context, planned, path, None if n_seeds is None else planned.seeds_before_the_draw(n_seeds))
+        # 1. All that can be refused, with seeds that stand in for those to come: design and pins are the same with any.
+        stand_ins = None if n_seeds is None else planned.seeds_before_the_draw(n_seeds)
+        _write_unregistered(context, planned, path, stand_ins)
         drafted = check(path, workspace)
         choose_machine(drafted.study, [], options)
         prepared = prepare(drafted, accept_underpowered=accept_underpowered)
         if n_seeds is None:
             entries = context.ledger.entries()
             refuse_sealed_elsewhere(entries, draft(drafted.loaded, prepared.pinned.pins), drafted.loaded)
-        # 2. The nonce, in the very entry of the registration. Nobody else may have registered these contents meanwhile.
+        # 2. The nonce, in the very entry of the registration.
         with context.ledger.hold():
-            if _is_registered(context, planned.name):
-                raise RegistrationError(
-                    f"another call has just registered '{planned.name}'",
-                    required="one registration of one comparison",
-                    fix="the same command again, which goes on with it",
-                )
             nonce = draw_nonce() if is_drawn else None
-            if nonce is not None and n_seeds is not None:
-                _write(context, planned, path, seeds_of_comparison(nonce, n_seeds))
+            seeds = stand_ins if nonce is None or n_seeds is None else seeds_of_comparison(nonce, n_seeds)
+            _write_unregistered(context, planned, path, seeds)
             compared = ComparedContents(
                 gate=context.study.study,
                 attempt=planned.attempt,
@@ -425,15 +411,33 @@ def _register(
             )
             promise = partial(register_study, compared=None if planned.shares_base else compared)
             registration, entry = replace(prepared, context=workspace.open(path)).write(promise)
-        workspace.watcher.note(f"registered {planned.name} before any run; registration {registration.sha256}")
-        workspace.watcher.note(f"ledger head {entry.sha256}")
     except StudyError as error:
         if _is_registered(context, planned.name):
             raise
-        # What was not registered leaves nothing behind, and the mistake is one of the study that it was written from.
-        path.unlink(missing_ok=True)
+        # The mistake is one of the study that it was written from.
         first, *others = (_of_source(context, each) for each in (error, *error.others))
         raise first.followed_by(others) from None
+    finally:
+        # What was not registered leaves nothing behind, also after Ctrl-C.
+        if not _is_registered(context, planned.name):
+            path.unlink(missing_ok=True)
+    workspace.watcher.note(f"registered {planned.name} before any run; registration {registration.sha256}")
+    workspace.watcher.note(f"ledger head {entry.sha256}")
+
+
+def _write_unregistered(context: StudyContext, planned: _Planned, path: Path, seeds: Sequence[int] | None) -> None:
+    """Write the study of a comparison. Raises `RegistrationError` where a study of its name is registered by now."""
+    from prereg.yaml_model import yaml_text
+
+    header = _HEADER.format(source=context.study.study, base=planned.commits[BASE], head=planned.commits[HEAD])
+    if _is_registered(context, planned.name):
+        raise RegistrationError(
+            f"'{planned.name}' is registered, by another call just now or by hand",
+            required="one registration of a comparison, by ablate gate",
+            fix=f"the same command again; if it says this again, another name of {context.path}",
+            where=Where(file=context.path),
+        )
+    write_whole(path, (header + yaml_text(planned.written(seeds))).encode())
 
 
 def _is_registered(context: StudyContext, name: str) -> bool:

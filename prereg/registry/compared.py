@@ -23,7 +23,7 @@ from prereg.seeds import seeds_following
 from prereg.study.spec import Study
 
 
-def compared_arms(study: Study, pins: Mapping[str, CommitPin]) -> dict[str, ComparedArm]:
+def arm_contents(study: Study, pins: Mapping[str, CommitPin]) -> dict[str, ComparedArm]:
     """Return what the runs of base and head start from, by arm; `pins` has the commit of each arm."""
     return {arm: ComparedArm(files=pins[arm].sha256, config=sha256_of(study.arms[arm].config)) for arm in (BASE, HEAD)}
 
@@ -47,7 +47,7 @@ def faults_of_comparison(registration: Registration, entries: Iterable[Entry]) -
     if {*pins} != {BASE, HEAD} or {*study.arms} != {BASE, HEAD}:
         yield "the ledger says that it compares two commits, base and head, and the lock has other arms"
         return
-    arms = compared_arms(study, pins)
+    arms = arm_contents(study, pins)
     for arm, in_ledger in ((BASE, compared.base), (HEAD, compared.head)):
         if arms[arm] != in_ledger:
             yield f"{arm} starts from other files or another configuration than the ledger says"

@@ -112,9 +112,11 @@ def register_study(
         except RegistrationError:
             pending_lock(root, name).unlink()
             raise
+        promise = _promise(root, registration, at=at, file=file)
         # Left out of any other study's entry, which keeps the bytes that it had before there were comparisons.
-        of_gate = {} if compared is None else {"compared": compared}
-        entry = ledger.append(RegisteredEntry(**_promise(root, registration, at=at, file=file), **of_gate))
+        if compared is not None:
+            promise["compared"] = compared
+        entry = ledger.append(RegisteredEntry(**promise))
         return _in_force(root, registration, ledger), entry
 
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from test_cli import ablate
 from test_gate import OTHER_NOISE, Repository
 from test_gate import repository as repository_of_a_gate
 
 from ablate import verify
 from ablate.cli.options import Exit
+from ablate.judge.decide import decide
+from ablate.records.gather import gather
 from prereg.metrics.catalogue import METRICS
 from prereg.registry.compared import compared_of, faults_of_comparison, seeds_of_comparison
-from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import RegisteredEntry
 from prereg.registry.paths import Root
 from prereg.registry.registration import load_registration
 from prereg.study.load import load_study
@@ -210,6 +214,54 @@ def test_a_shallow_clone_that_lacks_base_is_refused_whatever_is_on_record(gates:
     assert "fetch-depth: 0" in gates.refused()
 
 
+def test_a_study_of_that_name_that_was_registered_by_hand_is_no_comparison(gates: Repository) -> None:
+    """With seeds that somebody chose: the gate neither takes it up nor writes over it."""
+    gates.commit(OTHER_NOISE, branch="feature")
+    gates.stop.touch()
+    _, facts = gates.gate()
+    study = gates.path / facts["study"]
+    text = study.read_text(encoding="utf-8")
+    for path in (gates.path / "studies").glob("harmless-*"):
+        path.unlink()
+    (gates.path / "studies" / "ledger.jsonl").unlink()
+    shutil.rmtree(gates.path / "data")
+    study.write_text(with_seeds(text, 1, 2, 3, 4), encoding="utf-8")
+    assert ablate(gates.monkeypatch, "register", study) == Exit.OK
+    gates.capsys.readouterr()
+    assert "is registered, by another call just now or by hand" in gates.refused()
+
+
+def with_seeds(text: str, *seeds: int) -> str:
+    """A study's file with other seeds."""
+    document = yaml.safe_load(text)
+    assert len(document["seeds"]) == len(seeds) and tuple(document["seeds"]) != seeds
+    return yaml.safe_dump(document | {"seeds": [*seeds]}, sort_keys=False)
+
+
+def test_an_interrupted_registration_leaves_no_study_and_no_seeds(
+    gates: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gates.commit(OTHER_NOISE, branch="feature")
+    before = gates.files()
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ablate.registering.prepare", stop)
+    assert ablate(gates.monkeypatch, "gate", gates.study) == Exit.INTERRUPTED
+    assert {path for path in gates.files() if not path.endswith(".lock")} == {*before}
+
+
+def test_chosen_seeds_are_called_so(gates: Repository, tmp_path: Path) -> None:
+    gates.write(seeds=[3, 5, 7, 11])
+    gates.commit(branch="listed")
+    gates.commit(OTHER_NOISE, branch="feature")
+    gates.stop.touch()
+    summary = tmp_path / "summary.md"
+    gates.gate("--base", "listed", "--summary", str(summary))
+    assert "its seeds are listed in the study: chosen, not drawn" in summary.read_text(encoding="utf-8")
+
+
 EDITS = ["unstaged", "staged", "assumed unchanged", "skipped", "deleted", "untracked"]
 
 
@@ -318,19 +370,31 @@ def test_line_ends_that_git_converts_are_no_change(gates: Repository) -> None:
 def test_seeds_that_do_not_follow_from_the_nonce_are_found(gates: Repository) -> None:
     """A ledger that says another nonce than gave the seeds, or other contents than the lock: hashes made anew, too."""
     gates.commit(OTHER_NOISE, branch="feature")
-    gates.stop.touch()
     _, facts = gates.gate()
     name, root = Path(facts["study"]).stem, Root.find(Path(facts["study"]))
-    registration, (entry, *_) = load_registration(root, name), Ledger(root.ledger).entries()
-    compared = compared_of([entry], name)
-    assert registration is not None and compared is not None
-    assert not [*faults_of_comparison(registration, [entry])]
-    other = compared.model_copy(update={"nonce": "f" * 32})
-    (fault,) = faults_of_comparison(registration, [entry.model_copy(update={"compared": other})])
-    assert "not those that follow from the nonce" in fault
-    other = compared.model_copy(update={"head": compared.base})
-    (fault,) = faults_of_comparison(registration, [entry.model_copy(update={"compared": other})])
-    assert "head starts from other files" in fault
+    registration = load_registration(root, name)
+    assert registration is not None
+    evidence = gather(root, registration)
+    first, *others = evidence.ledger
+    compared = compared_of([first], name)
+    assert isinstance(first, RegisteredEntry) and compared is not None
+    assert not [*faults_of_comparison(registration, [first])]
+    forgeries = {
+        "not those that follow from the nonce": compared.model_copy(update={"nonce": "f" * 32}),
+        "head starts from other files": compared.model_copy(update={"head": compared.base}),
+    }
+    for words, forged in forgeries.items():
+        entry = first.model_copy(update={"compared": forged})
+        (fault,) = faults_of_comparison(registration, [entry])
+        assert words in fault
+        decision = decide(registration, replace(evidence, ledger=(entry, *others)))
+        assert decision.status == "inadmissible" and words in decision.because and decision.verdict is None
+    # Seeds that an amendment chose do not follow either.
+    text = (gates.path / facts["study"]).read_text(encoding="utf-8")
+    (gates.path / facts["study"]).write_text(with_seeds(text, 1, 2, 3, 4), encoding="utf-8")
+    assert ablate(gates.monkeypatch, "amend", facts["study"], "--reason", "a lucky seed", "--yes") == Exit.OK
+    assert ablate(gates.monkeypatch, "verify", facts["study"]) == Exit.INADMISSIBLE
+    assert "not those that follow from the nonce" in " ".join(gates.capsys.readouterr().out.split())
 
 
 @pytest.mark.slow
@@ -349,6 +413,10 @@ def test_identical_runs_end_at_the_first_look(gates: Repository) -> None:
     assert ablate(gates.monkeypatch, "verify", study) == Exit.OK
     assert ablate(gates.monkeypatch, "run", study, "--jobs", "1") == Exit.MISTAKE
     assert "was decided at look 1 of 3" in gates.capsys.readouterr().err
+    page = (gates.path / "studies" / f"{Path(study).stem}.registration.md").read_text(encoding="utf-8")
+    assert "It also ends at the first look at which all runs of each seed recorded the same values" in " ".join(
+        page.split()
+    )
     report = (gates.path / "reports" / Path(study).stem / "verdict.json").read_text(encoding="utf-8")
     assert json.loads(report)["verdict"] == verdict
     assert gates.gate("--base", "looks") == (code, facts)
