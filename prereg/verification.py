@@ -27,6 +27,7 @@ from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import kind_of, own_code, read_registered
 from prereg.registry.amendments import chain_faults
 from prereg.registry.canon import sha256_bytes, sha256_file
+from prereg.registry.compared import faults_of_comparison
 from prereg.registry.history import as_registered, differing_fields
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import (
@@ -323,8 +324,18 @@ def check_registration(root: Root, name: str, entries: Sequence[Entry] | None) -
         return [not_checked(name, "registration", "nothing is frozen yet", fix)]
     faults = [fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or entries is not None]
     faults += chain_faults(entry for entry in entries or () if entry.study == name)
+    faults += _comparison_faults(root, name, entries or ())
     study_and_lock = item(name, "study and lock", *faults, note="as registered", fix="restore it from version control")
     return [study_and_lock, *_page(root, name)]
+
+
+def _comparison_faults(root: Root, name: str, entries: Sequence[Entry]) -> list[str]:
+    """What a comparison of commits contradicts in its ledger entry, its seeds among it; nothing of other studies."""
+    try:
+        registration = load_registration(root, name)
+    except StudyError:
+        return []  # what is wrong with the lock is a fault already
+    return [] if registration is None else [*faults_of_comparison(registration, entries)]
 
 
 def _page(root: Root, name: str) -> Iterator[Item]:
@@ -427,7 +438,12 @@ def _commits(root: Root, registration: Registration) -> Iterator[Item]:
             if compared.moved_to
         ]
         n_whole = sum(not compared.faults for compared in checked)
-        note = "; ".join([f"{n_whole} of {len(each)} hold what was registered", *moved])
+        gone = [
+            f"commit {compared.pin.short} is gone, and other commits hold its files"
+            for compared in checked
+            if compared.is_gone and not compared.faults
+        ]
+        note = "; ".join([f"{n_whole} of {len(each)} hold what was registered", *moved, *gone])
         yield item(name, "commits of arms", *faults, note=note, fix="git fetch --all --tags; git fsck")
     if unchecked := [compared for compared in each if compared.unchecked]:
         why = f"{listed([compared.pin.short for compared in unchecked])}: {unchecked[0].unchecked}"

@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 
 from prereg.frozen import FrozenModel
+from prereg.registry.canon import sha256_of
 from prereg.text import counted
 
 Event = Literal[
@@ -166,6 +167,35 @@ class SameRuns(FrozenModel):
     """The event of its ledger that says most of its outcome."""
 
 
+class ComparedArm(FrozenModel):
+    """What the runs of one arm of a comparison start from."""
+
+    files: str
+    """sha256 over the files of its commit that a run is started from."""
+    config: str
+    """sha256 of its configuration."""
+
+    @property
+    def sha256(self) -> str:
+        """One hash over both, the same for every commit that starts the same runs."""
+        return sha256_of({"files": self.files, "config": self.config})
+
+
+class ComparedContents(FrozenModel):
+    """What `ablate gate` compares by a study, whatever the commits are called."""
+
+    gate: str
+    """The gate's study, from which the study of this comparison was written."""
+    attempt: int
+    """Which comparison of these contents by that study, from 1."""
+    base: ComparedArm
+    """What runs of base start from."""
+    head: ComparedArm
+    """What runs of head start from."""
+    nonce: str | None = None
+    """Drawn when the contents were fixed; the seeds follow from it. None where the gate's study lists its seeds."""
+
+
 class PromiseEntry(Entry):
     """A promise: a study's first one, or one that replaces it."""
 
@@ -192,6 +222,8 @@ class RegisteredEntry(PromiseEntry):
     """The study was registered for the first time."""
 
     event: Literal["registered"] = "registered"
+    compared: ComparedContents | None = None
+    """Of a comparison that `ablate gate` registered: what it compares, and the nonce that its seeds follow from."""
 
 
 class Difference(FrozenModel):
