@@ -33,6 +33,7 @@ from prereg.errors import RegistrationError, StudyError, Where
 from prereg.registry.canon import sha256_of
 from prereg.registry.disk import write_whole
 from prereg.registry.ledger_entry import Change, LookedEntry, ProposedEntry, StagedEntry
+from prereg.seeds import draw_nonce
 from prereg.study.timed import timed_promises
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def _begun(
     again: str | None,
     by: str | None,
 ) -> BegunProposal:
-    """Put a proposal on record, with its study and seeds; everything that can be refused is refused before."""
+    """Put a proposal on record, with its seeds; everything that can be refused is refused before."""
     settings, commit = wanted
     missing = {"--why": "a reason", "--again": "a reason to repeat it", "--by": "the name of who proposes it"}
     for option, text in (("--why", why), ("--again", again), ("--by", by)):
@@ -195,42 +196,52 @@ def _begun(
             )
         content = _content(context, record, setup)
         _refuse_repeated(context, record, content, again)
-        seeds = seeds_of_proposal(
-            record.entry.registration,
-            number,
-            # Of a merge, the end that the next entry names as the one before it.
-            head=context.ledger.head().partition("+")[0],
-            content=content,
-            n_seeds=record.campaign.stages.seeds[-1],
-            used=record.used_seeds,
-        )
+        # Of a merge, the end that the next entry names as the one before it.
+        head = context.ledger.head().partition("+")[0]
+        n_seeds = record.campaign.stages.seeds[-1]
+
+        def seeds_with(nonce: str | None) -> tuple[int, ...]:
+            return seeds_of_proposal(
+                record.entry.registration,
+                number,
+                head=head,
+                content=content,
+                nonce=nonce,
+                n_seeds=n_seeds,
+                used=record.used_seeds,
+            )
+
         words = {"again": again, "by": by}
         optional: dict[str, Any] = {name: text.strip() for name, text in words.items() if text is not None}
-        entry = ProposedEntry(
+        without_nonce = ProposedEntry(
             study=record.campaign.campaign,
             registration=record.entry.registration,
             at=context.workspace.clock(),
             number=number,
             change=change,
             why=why.strip(),
-            seeds=seeds,
+            seeds=seeds_with(None),
             best_sha256=best.sha256,
             content_sha256=content,
             run_as=name,
             **optional,
         )
-        proposal = BegunProposal(entry, best)
-        # The study is written, read and pinned before the proposal is on record, and registered after it.
-        path = _write_study(context, record, proposal)
+        # Whether its study can be registered is found before the proposal is on record, with seeds that anyone can
+        # compute. The file with the real ones is written after it: whoever could read them before the entry, and stop
+        # this process, would choose among nonces.
+        path = _write_study(context, record, BegunProposal(without_nonce, best))
         try:
-            prepared = _prepared(context, path)
+            _prepared(context, path)
         except StudyError as error:
-            path.unlink(missing_ok=True)
             raise context.placed(error) from None
+        finally:
+            path.unlink(missing_ok=True)
+        nonce = draw_nonce()
+        entry = without_nonce.model_copy(update={"nonce": nonce, "seeds": seeds_with(nonce)})
         context.ledger.append(entry)
-        _register(prepared)
         record = context.record()
         assert record is not None and record.open is not None, context.path
+        _registered(context, record, record.open)
         return record.open
 
 

@@ -30,6 +30,7 @@ from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.history import as_registered, differing_fields
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import (
+    ConfirmingEntry,
     ContinuedEntry,
     EarlierCampaign,
     Entry,
@@ -217,7 +218,16 @@ def check_campaigns(root: Root, entries: Sequence[Entry], named: str | None) -> 
             n = sum(isinstance(entry, ProposedEntry) and entry.study == name for entry in entries)
             earlier = () if faults else _earlier(entries, name)
             after = f"; its error rate leaves out {listed(each.words for each in earlier)}, on the same metric"
-            yield item(name, "campaign", *faults, note=counted(n, "proposal") + after * bool(earlier))
+            note = counted(n, "proposal") + after * bool(earlier)
+            if not faults and (n_without := _without_nonce(entries, name)):
+                note += f"; {n_without} of its entries have no nonce: their seeds could be computed beforehand"
+            yield item(name, "campaign", *faults, note=note)
+
+
+def _without_nonce(entries: Sequence[Entry], name: str) -> int:
+    """Return how many proposals and confirmations of a campaign are from before there were nonces."""
+    begun = [entry for entry in entries if entry.study == name and isinstance(entry, ProposedEntry | ConfirmingEntry)]
+    return sum(entry.nonce is None for entry in begun)
 
 
 def _earlier(entries: Sequence[Entry], name: str) -> tuple[EarlierCampaign, ...]:

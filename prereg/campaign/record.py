@@ -9,8 +9,10 @@
 
 Levels, budget and the present best follow from these entries, so that one which was left out would buy another try.
 
-A proposal's seeds follow from the campaign, its number, the last entry of the ledger before it, and what it proposes:
-nobody knows them before the proposal is on record, and another change, or another time, has others.
+The seeds of a proposal follow from the campaign, its number, the last entry of the ledger before it, what it proposes,
+and a nonce. The nonce is drawn after all of that is fixed and goes into the same entry, so that nobody can know the
+seeds before the proposal is on record, and everybody can compute them afterwards. A campaign that was registered before
+there were nonces has none: whoever proposed there could compute the seeds first.
 """
 
 from __future__ import annotations
@@ -185,6 +187,13 @@ class CampaignRecord:
         return tuple(each for each in mine if each.entry.reduction == mine[-1].entry.reduction)
 
     @property
+    def requires_nonces(self) -> bool:
+        """True where the next proposal or confirmation must have a nonce: by the registration, or because an earlier
+        one has."""
+        begun = (*self.proposals, *self.confirmations)
+        return self.entry.seeds_follow_from == "nonce" or any(each.entry.nonce is not None for each in begun)
+
+    @property
     def used_seeds(self) -> frozenset[int]:
         """The seeds of all proposals, confirmations and removals."""
         return frozenset(seed for begun in self.begun for seed in begun.entry.seeds)
@@ -201,15 +210,29 @@ def history_of(proposals: Iterable[BegunProposal]) -> tuple[EndedProposal, ...]:
     return tuple(ended)
 
 
-def campaign_sha256(promised: dict[str, Any], start_sha256: str, start_commit: str | None) -> str:
-    """The hash of a registered campaign: what it promises, and what its runs are made with."""
-    return sha256_of({"campaign": promised, "start": start_sha256, "commit": start_commit})
+def campaign_sha256(
+    promised: dict[str, Any], start_sha256: str, start_commit: str | None, seeds_follow_from: str | None = None
+) -> str:
+    """Return the hash of a registered campaign: what it promises, what its runs are made with, and what its seeds
+    follow from."""
+    hashed: dict[str, Any] = {"campaign": promised, "start": start_sha256, "commit": start_commit}
+    # Left out where absent: campaigns from before there were nonces keep their hash.
+    if seeds_follow_from is not None:
+        hashed["seeds_follow_from"] = seeds_follow_from
+    return sha256_of(hashed)
 
 
 def seeds_of_proposal(
-    registration: str, number: int, *, head: str, content: str, n_seeds: int, used: Collection[int]
+    registration: str,
+    number: int,
+    *,
+    head: str,
+    content: str,
+    nonce: str | None,
+    n_seeds: int,
+    used: Collection[int],
 ) -> tuple[int, ...]:
-    """The seeds of a proposal.
+    """Return the seeds of a proposal.
 
     Parameters
     ----------
@@ -219,23 +242,38 @@ def seeds_of_proposal(
         sha256 of the ledger's entry before the proposal's own.
     content
         sha256 over code and configuration that are proposed: other words for them draw no other seeds.
+    nonce
+        What was drawn for this proposal; none in a campaign from before there were nonces.
     used
         Seeds of the campaign's earlier proposals, none of which comes again.
     """
-    return tuple(seeds_following(f"{registration} {number} {head} {content}", n_seeds, used))
+    known_before = f"{registration} {number} {head} {content}"
+    return tuple(seeds_following(_with_nonce(known_before, nonce), n_seeds, used))
 
 
 def seeds_of_confirmation(
-    registration: str, number: int, *, head: str, best_sha256: str, n_seeds: int, used: Collection[int]
+    registration: str,
+    number: int,
+    *,
+    head: str,
+    best_sha256: str,
+    nonce: str | None,
+    n_seeds: int,
+    used: Collection[int],
 ) -> tuple[int, ...]:
-    """The seeds of a confirmation, as those of a proposal: nobody knows them before it is on record."""
-    return tuple(seeds_following(f"{registration} confirmation {number} {head} {best_sha256}", n_seeds, used))
+    """Return the seeds of a confirmation, which follow as those of a proposal do."""
+    known_before = f"{registration} confirmation {number} {head} {best_sha256}"
+    return tuple(seeds_following(_with_nonce(known_before, nonce), n_seeds, used))
+
+
+def _with_nonce(known_before: str, nonce: str | None) -> str:
+    return known_before if nonce is None else f"{known_before} {nonce}"
 
 
 def seeds_of_removal(
     registration: str, number: int, *, head: str, after_sha256: str, n_seeds: int, used: Collection[int]
 ) -> tuple[int, ...]:
-    """The seeds of a removal, as those of a proposal: nobody knows them before it is on record."""
+    """Return the seeds of a removal, which follow from the ledger alone and could be computed beforehand."""
     return tuple(seeds_following(f"{registration} removal {number} {head} {after_sha256}", n_seeds, used))
 
 
@@ -462,7 +500,9 @@ def _faults(entries: Sequence[Entry], name: str) -> Iterator[str]:
     if not isinstance(opened, OpenedEntry):
         yield f"the ledger has no entry that registers the campaign '{name}'"
         return
-    if opened.registration != campaign_sha256(opened.campaign, opened.start_sha256, opened.start_commit):
+    if opened.registration != campaign_sha256(
+        opened.campaign, opened.start_sha256, opened.start_commit, opened.seeds_follow_from
+    ):
         yield f"the registration of '{name}' is not the hash of what its entry promises"
     try:
         campaign = campaign_from_document(opened.campaign)
@@ -514,6 +554,7 @@ def _fault_of_proposal(campaign: Campaign, before: CampaignRecord, entry: Propos
         entry.number,
         head=entry.previous,
         content=entry.content_sha256,
+        nonce=entry.nonce,
         n_seeds=campaign.stages.seeds[-1],
         used=before.used_seeds,
     )
@@ -526,7 +567,10 @@ def _fault_of_proposal(campaign: Campaign, before: CampaignRecord, entry: Propos
         f"{label} has the code and configuration of proposal {max(repeats, default=0)}, and no reason to repeat it": (
             bool(repeats) and entry.again is None
         ),
-        f"the seeds of {label} do not follow from the entry before it and from what it proposes": entry.seeds != seeds,
+        f"{label} has no nonce, from which its seeds have to follow": before.requires_nonces and entry.nonce is None,
+        f"the seeds of {label} do not follow from the entry before it, from what it proposes and from its nonce": (
+            entry.seeds != seeds
+        ),
     }
     return next((text for text, holds in faults.items() if holds), "")
 
@@ -540,6 +584,7 @@ def _fault_of_confirmation(before: CampaignRecord, entry: ConfirmingEntry) -> st
         entry.number,
         head=entry.previous,
         best_sha256=entry.best_sha256,
+        nonce=entry.nonce,
         n_seeds=len(entry.seeds),
         used=before.used_seeds,
     )
@@ -554,7 +599,10 @@ def _fault_of_confirmation(before: CampaignRecord, entry: ConfirmingEntry) -> st
         f"{label} is about the best of confirmation {max(repeats, default=0)}, and has no reason to repeat it": (
             bool(repeats) and entry.again is None
         ),
-        f"the seeds of {label} do not follow from the entry before it and from the best": entry.seeds != seeds,
+        f"{label} has no nonce, from which its seeds have to follow": before.requires_nonces and entry.nonce is None,
+        f"the seeds of {label} do not follow from the entry before it, from the best and from its nonce": (
+            entry.seeds != seeds
+        ),
     }
     return next((text for text, holds in faults.items() if holds), "")
 

@@ -39,6 +39,9 @@ REPAIRS = ("cut_back", "ended_line")
 FIRST = "0" * 64
 """What the first entry names as the hash of the one before."""
 
+Nonce = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+"""128 random bits, drawn by the call that wrote the entry."""
+
 EvidenceState = Literal["none", "runs started", "outcomes read"]
 """What is known of a study's outcome, from nothing to most."""
 
@@ -541,6 +544,9 @@ class OpenedEntry(Entry):
     """sha256 over code, data, corpora and tasks that every run of it is made with, but for those of commits."""
     start_commit: str | None = None
     """The commit that it starts from, by its full hash."""
+    seeds_follow_from: Literal["nonce"] | None = None
+    """`nonce`: every proposal and every confirmation has a nonce, from which its seeds follow. It is a part of the hash
+    `registration`. Absent of a campaign from before there were nonces, whose seeds could be computed beforehand."""
     earlier: Annotated[tuple[EarlierCampaign, ...], Listed] = ()
     """Earlier campaigns on the same metric: the error that this one bounds leaves theirs out."""
 
@@ -566,7 +572,10 @@ class ProposedEntry(Entry):
     why: str
     """Why it may help, in the user's words."""
     seeds: Annotated[tuple[int, ...], Listed]
-    """The seeds of all its stages, which follow from the entry before this one, and from what is proposed."""
+    """The seeds of all its stages, which follow from the entry before this one, from what is proposed, and from the
+    nonce."""
+    nonce: Nonce | None = None
+    """Drawn after everything that is proposed was fixed; absent only in a campaign from before there were nonces."""
     best_sha256: str
     """sha256 of commit and settings that it is compared with."""
     content_sha256: str
@@ -612,7 +621,10 @@ class ConfirmingEntry(Entry):
     best_sha256: str
     """sha256 of commit and settings of the best that it is about."""
     seeds: Annotated[tuple[int, ...], Listed]
-    """Its seeds, which follow from the entry before this one, and from the best."""
+    """Its seeds, which follow from the entry before this one, from the best, and from the nonce."""
+    nonce: Nonce | None = None
+    """Drawn after the best and the number of seeds were fixed; absent only in a campaign from before there were
+    nonces."""
     run_as: str
     """The study that carries it out."""
     again: str | None = None

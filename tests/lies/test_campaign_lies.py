@@ -125,10 +125,23 @@ def promising(**fields: Any) -> Callable[[Holding], None]:
         opened = lines[0]["body"]
         old = lines[0]["registration"]
         opened["campaign"] |= fields
-        new = campaign_sha256(opened["campaign"], opened["start_sha256"], None)
+        new = campaign_sha256(opened["campaign"], opened["start_sha256"], None, "nonce")
         return [line | {"registration": new} if line["registration"] == old else line for line in lines]
 
     return entries(change)
+
+
+def without_nonce(body: Line) -> None:
+    """What somebody writes who wants to know the seeds first: the seeds of the rule without a nonce."""
+    body.pop("nonce")
+    # The forgery writes the chain anew, so that the entry before has another hash; whatever it is, no nonce is enough.
+    body["seeds"] = [*range(1, 1 + len(body["seeds"]))]
+
+
+def of_before_nonces(lines: list[Line]) -> list[Line]:
+    """The promise of nonces taken back, in the entry that registers the campaign, without its hash."""
+    lines[0]["body"].pop("seeds_follow_from")
+    return lines
 
 
 def left_out(number: int) -> Callable[[Holding], None]:
@@ -175,6 +188,9 @@ FORGERIES = [
     ("a repetition as another change",
         of_proposal(3, "proposed", lambda body: body.update(content_sha256="0" * 64)), CAMPAIGN),
     ("other seeds", of_proposal(3, "proposed", lambda body: body["seeds"].reverse()), CAMPAIGN),
+    ("another nonce", of_proposal(3, "proposed", lambda body: body.update(nonce="0" * 32)), CAMPAIGN),
+    ("no nonce, and seeds that could be computed before", of_proposal(3, "proposed", without_nonce), CAMPAIGN),
+    ("a campaign of nonces as one from before there were any", entries(of_before_nonces), CAMPAIGN),
     ("a larger error in the ledger", promising(error={"any_false_keep": 0.2}), CAMPAIGN),
     ("a larger error, and its hash not", entries(saying("opened", campaign=document())), CAMPAIGN),
 ]
