@@ -13,7 +13,7 @@ proposal that is open, and begins another only where none is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,7 +38,7 @@ from prereg.study.timed import timed_promises
 
 if TYPE_CHECKING:
     from ablate.judge.campaign.procedure import ProposalDecision
-    from ablate.judge.verdict import Decision
+    from ablate.judge.verdict import Check
     from ablate.notebook.results import Ran
     from ablate.records.evidence import Evidence
     from ablate.registering import Prepared
@@ -332,7 +332,7 @@ def _register(prepared: Prepared) -> None:
 def _carried_out(context: CampaignContext, proposal: BegunProposal, options: RunOptions | None) -> ProposalResult:
     """Run an open proposal from stage to stage, and decide each, until it ends or runs are missing."""
     from ablate.deciding import judge_evidence
-    from ablate.judge.campaign.evidence import decision_of
+    from ablate.judge.campaign.evidence import decision_of, evidence_faults
     from ablate.runner.options import RunOptions
     from ablate.running import run
 
@@ -355,20 +355,22 @@ def _carried_out(context: CampaignContext, proposal: BegunProposal, options: Run
         registration = study.load_registration()
         assert registration is not None, path
         judged, evidence = judge_evidence(study, registration)
-        if judged.status == "inadmissible":
-            return replace(result, answer="inadmissible", faults=_failed(judged, "inadmissible"))
-        if evidence.missing:
+        if evidence.missing or evidence.ledger_faults:
+            if judged.status == "inadmissible":
+                return replace(result, answer="inadmissible", faults=_failed(judged.checks, "inadmissible"))
             return result
-        # 4. The decision: on record first, then shown, and only where it is an end.
         decision = decision_of(record, proposal.entry.number, registration, evidence)
-        _log_stage(context, record, decision, evidence, _failed(judged, "deviation"))
+        if faults := evidence_faults(judged, decision):
+            return replace(result, answer="inadmissible", faults=_failed(faults, "inadmissible"))
+        # 4. The decision: on record first, then shown, and only where it is an end.
+        _log_stage(context, record, decision, evidence, _failed(judged.checks, "deviation"))
         if decision.outcome != "next_stage":
             return replace(_ended(context), ran=ran)
 
 
-def _failed(judged: Decision, severity: str) -> tuple[str, ...]:
-    """The failed checks of a severity, with what they found."""
-    failed = [check for check in judged.checks if not check.passed and check.severity == severity]
+def _failed(checks: Iterable[Check], severity: str) -> tuple[str, ...]:
+    """Return the failed checks of a severity, with what they found."""
+    failed = [check for check in checks if not check.passed and check.severity == severity]
     return tuple(f"{check.name}: {check.found}" for check in failed)
 
 

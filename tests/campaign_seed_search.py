@@ -13,12 +13,13 @@ The searches go through the functions that derive real seeds (`prereg.campaign.r
 
 from __future__ import annotations
 
-import random
 import sys
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import count
 from math import sqrt
 from pathlib import Path
+from statistics import NormalDist
 from statistics import median_low as median
 
 import numpy as np
@@ -38,16 +39,20 @@ BEFORE, AFTER = 200, 2_000
 """Simulated campaigns, and confirmations, of the rule without nonces and of the rule with them. Fewer of the first:
 every one gives the same answer."""
 MOST_TRIES = 5_000
+STAGES = (2, 4, 8)
 
 
 def loss(seed: int, knob: int) -> float:
     """Return the loss of a run: noise that follows from seed and knob, and nothing else."""
-    return random.Random(f"{seed} {knob}").gauss(0.0, 1.0)
+    uniform = int.from_bytes(sha256(f"{seed} {knob}".encode()).digest()[:8]) / 2.0**64
+    return NormalDist().inv_cdf(min(max(uniform, 1e-12), 1.0 - 1e-12))
 
 
 def campaign_of_three() -> Campaign:
     """Return a campaign of three proposals whose budget pays every stage."""
-    return a_campaign(smallest=0.0, budget={"proposals": 3, "runs": 48})
+    return a_campaign(
+        smallest=0.0, stages={"seeds": list(STAGES), "futility": [0.5, 0.2]}, budget={"proposals": 3, "runs": 48}
+    )
 
 
 def end_of(campaign: Campaign, history: list[EndedProposal], seeds: tuple[int, ...], knob: int) -> EndedProposal:
@@ -70,31 +75,35 @@ def would_be_kept(campaign: Campaign, levels: tuple[float, ...], seeds: tuple[in
     return False
 
 
-def knob_that_wins(
-    campaign: Campaign, history: list[EndedProposal], head: str, used: frozenset[int]
-) -> tuple[int, int]:
+@dataclass(frozen=True)
+class SeedsOfNext:
+    """What is known before a proposal, and the seeds that follow from it."""
+
+    number: int
+    head: str
+    used: frozenset[int]
+
+    def of(self, knob: int, nonce: str | None) -> tuple[int, ...]:
+        """Return the seeds of a proposal of the knob, as `ablate propose` derives them."""
+        return seeds_of_proposal(
+            "registration",
+            self.number,
+            head=self.head,
+            content=content_of("code", {"knob": knob}),
+            nonce=nonce,
+            n_seeds=STAGES[-1],
+            used=self.used,
+        )
+
+
+def knob_that_wins(campaign: Campaign, history: list[EndedProposal], seeds: SeedsOfNext) -> tuple[int, int]:
     """Return the first knob that would be kept by the rule without a nonce, and how many were tried."""
     levels = open_proposal(campaign, history).stage_levels
     for tries in range(1, MOST_TRIES + 1):
         knob = 1_000 * len(history) + tries
-        if would_be_kept(campaign, levels, seeds_of(campaign, history, head, used, knob, nonce=None), knob):
+        if would_be_kept(campaign, levels, seeds.of(knob, nonce=None), knob):
             return knob, tries
     raise AssertionError(f"no knob of {MOST_TRIES} wins")
-
-
-def seeds_of(
-    campaign: Campaign, history: list[EndedProposal], head: str, used: frozenset[int], knob: int, nonce: str | None
-) -> tuple[int, ...]:
-    """Return the seeds of the next proposal, as `ablate propose` derives them."""
-    return seeds_of_proposal(
-        "registration",
-        len(history) + 1,
-        head=head,
-        content=content_of("code", {"knob": knob}),
-        nonce=nonce,
-        n_seeds=campaign.stages.seeds[-1],
-        used=used,
-    )
 
 
 @dataclass(frozen=True)
@@ -107,14 +116,15 @@ class Searched:
     """Knobs that were tried for each."""
 
 
-def searched_campaign(number: int, rng: random.Random, *, has_nonces: bool) -> Searched:
+def searched_campaign(number: int, rng: np.random.Generator, *, has_nonces: bool) -> Searched:
     """Propose three times, each time the first knob that wins by the rule without a nonce."""
     campaign, history, used, tries = campaign_of_three(), list[EndedProposal](), frozenset[int](), list[int]()
     for _ in range(3):
         head = sha256_bytes(f"{number} {len(history)}".encode())
-        knob, n = knob_that_wins(campaign, history, head, used)
-        nonce = f"{rng.getrandbits(128):032x}" if has_nonces else None
-        seeds = seeds_of(campaign, history, head, used, knob, nonce)
+        following = SeedsOfNext(len(history) + 1, head, used)
+        knob, n = knob_that_wins(campaign, history, following)
+        nonce = rng.bytes(16).hex() if has_nonces else None
+        seeds = following.of(knob, nonce)
         history.append(end_of(campaign, history, seeds, knob))
         used |= frozenset(seeds)
         tries.append(n)
@@ -127,7 +137,7 @@ def confirms(seeds: tuple[int, ...], knob: int) -> bool:
     return bool(PairedT(gains).p(0.0, "greater")[0] <= 0.025)
 
 
-def searched_confirmation(number: int, rng: random.Random, *, has_nonces: bool) -> tuple[bool, int]:
+def searched_confirmation(number: int, rng: np.random.Generator, *, has_nonces: bool) -> tuple[bool, int]:
     """Register campaigns that nobody needs until the confirmation would confirm by the rule without a nonce, and then
     confirm; return the answer, and how many campaigns were registered."""
 
@@ -138,7 +148,7 @@ def searched_confirmation(number: int, rng: random.Random, *, has_nonces: bool) 
         )
 
     dummies = next(n for n in count() if confirms(seeds_after(n, None), knob=number + 1))
-    nonce = f"{rng.getrandbits(128):032x}" if has_nonces else None
+    nonce = rng.bytes(16).hex() if has_nonces else None
     return confirms(seeds_after(dummies, nonce), knob=number + 1), dummies
 
 
@@ -162,7 +172,7 @@ class Outcome:
 
 def outcome(rule: str, *, has_nonces: bool, n: int) -> Outcome:
     """Return what `n` campaigns and `n` confirmations give under one rule."""
-    rng = random.Random(20261129)
+    rng = np.random.default_rng(20261129)
     ends = [searched_campaign(number, rng, has_nonces=has_nonces) for number in range(n)]
     answers = [searched_confirmation(number, rng, has_nonces=has_nonces) for number in range(n)]
     return Outcome(
@@ -185,20 +195,20 @@ HEAD = """# Seeds that can be searched for, and seeds that cannot
 
 Written by `nice python tests/campaign_seed_search.py`; do not edit. Numbers depend on no machine.
 
-Campaigns of three proposals, any false keep at most .05. The trainer is deterministic, and what is proposed has no effect, so
-that every keep is false. Before each proposal knob values are tried without a run of the campaign, until one would be
-kept by seeds that follow from what is known; before a confirmation of 8 pairs campaigns that nobody needs are registered
-until its seeds would confirm. ± is the standard error.
+Campaigns of three proposals, any false keep at most .05. The trainer is deterministic, and what is proposed has no
+effect, so that every keep is false. Before each proposal knob values are tried without a run of the campaign, until one
+would be kept by seeds that follow from what is known; before a confirmation of 8 pairs campaigns that nobody needs are
+registered until its seeds would confirm. ± is the standard error.
 
 | seeds follow from | campaigns with a false keep | null proposals kept | nulls confirmed (chance .025) |
 |---|---|---|---|"""
 TAIL = """
-The search took {tries} knob values for a proposal and {dummies} registered campaigns for a confirmation (medians of the first row).
-With nonces it is the same search, by the rule without them.
+The search took {tries} knob values for a proposal and {dummies} registered campaigns for a confirmation (medians of the
+first row). With nonces it is the same search, by the rule without them.
 
-What a nonce does not stop: after a ledger was rolled back (`git reset`, a copy put back) another nonce is drawn, and where
-nobody else has the later ledger nothing shows it. Nor does anything show a nonce that somebody chose who writes the ledger with a
-program of his own."""
+What a nonce does not stop: after a ledger was rolled back (`git reset`, a copy put back) another nonce is drawn, and
+where nobody else has the later ledger nothing shows it. Nor does anything show a nonce that somebody chose who writes
+the ledger with a program of his own."""
 
 
 def main() -> None:

@@ -267,6 +267,10 @@ def _end_of_confirmation(result: ConfirmationResult) -> Exit:
 
 def _confirmed(result: ConfirmationResult) -> dict[str, Any]:
     entry = result.confirmation.entry
+    decision = None if result.decided is None else result.decided.decision
+    # A finding of evidence that is no basis for a verdict is the total gain in other words.
+    if decision is not None and decision.status == "inadmissible":
+        decision = decision.model_copy(update={"findings": ()})
     return {
         "answer": result.answer,
         "campaign": result.source,
@@ -281,7 +285,7 @@ def _confirmed(result: ConfirmationResult) -> dict[str, Any]:
         "total_gain": result.total_gain,
         "sum_of_kept": result.sum_of_kept,
         "proposals": [_of_proposal(each) for each in result.record.proposals],
-        "decision": None if result.decided is None else result.decided.decision,
+        "decision": decision,
     }
 
 

@@ -122,6 +122,19 @@ def test_nothing_is_shown_of_a_confirmation_before_all_its_runs_and_a_proposal_e
     assert done["seeds"] == answer["seeds"]
 
 
+def test_a_confirmation_that_is_inadmissible_shows_no_total_gain(project: Project) -> None:
+    """One of five pairs is lost, and what it would have shown could change the answer."""
+    project.set("gain=0.3")
+    (project.path.parent / "stop.nan").write_text("0.3", encoding="utf-8")
+    code, answer = confirm(project)
+    assert (code, answer["answer"]) == (Exit.INADMISSIBLE, "inadmissible")
+    assert answer["total_gain"] is None and answer["decision"]["findings"] == []
+    assert ablate(project.monkeypatch, "confirm", project.campaign) == Exit.INADMISSIBLE
+    shown = " ".join(project.capsys.readouterr().out.split())
+    assert "lost pairs" in shown and "Total gain" not in shown and "Sum of kept" not in shown
+    assert "0.300" not in shown.partition("Proposals")[0]
+
+
 @pytest.mark.slow
 def test_the_default_number_of_seeds_shows_the_smallest_gain_by_the_assumed_noise(project: Project) -> None:
     # Differences of SD .05, a smallest gain of .05: one SD, which a two-sided t test at .05 shows with power 80% at
