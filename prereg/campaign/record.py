@@ -142,6 +142,8 @@ class CampaignRecord:
     proposals: tuple[BegunProposal, ...]
     confirmations: tuple[BegunConfirmation, ...] = ()
     removals: tuple[BegunRemoval, ...] = ()
+    others: tuple[EarlierCampaign, ...] = ()
+    """The other campaigns of the same trainer, start or metric that were registered before its last entry."""
 
     @property
     def start(self) -> Setup:
@@ -391,23 +393,72 @@ def studies_of_campaign(entries: Iterable[Entry], campaign: str) -> tuple[str, .
 
 
 def earlier_campaigns(entries: Sequence[Entry], opened: OpenedEntry) -> tuple[EarlierCampaign, ...]:
-    """The campaigns of a ledger on the metric of one that is registered after these entries: a campaign that begins
-    anew after bad luck has an error rate of its own, and the two together have a larger one."""
+    """Return the campaigns of a ledger with the trainer, the start or the metric of one that is registered after these
+    entries: a campaign that begins anew after bad luck has an error rate of its own, and the two together have a larger
+    one."""
     earlier = []
     for name in campaigns_of(entries):
-        mine = [entry for entry in entries if entry.study == name]
-        first = next((entry for entry in mine if isinstance(entry, OpenedEntry)), None)
-        if first is None or name == opened.study or first.campaign.get("metric") != opened.campaign.get("metric"):
+        of_campaign = [entry for entry in entries if entry.study == name]
+        first = next((entry for entry in of_campaign if isinstance(entry, OpenedEntry)), None)
+        if first is None or name == opened.study:
             continue
+        same_start, same_trainer = _start_of(first) == _start_of(opened), _has_same_trainer(first, opened)
+        same_metric = first.campaign.get("metric") == opened.campaign.get("metric")
+        if not (same_start or same_trainer or same_metric):
+            continue
+        confirmed_by = {entry.run_as for entry in of_campaign if isinstance(entry, ConfirmingEntry)}
+        verdicts = [
+            entry.verdict or entry.status
+            for entry in entries
+            if isinstance(entry, DecidedEntry) and entry.study in confirmed_by
+        ]
+        confirmation = {"confirmation": verdicts[-1]} if verdicts else {}
         earlier.append(
             EarlierCampaign(
                 campaign=name,
-                proposals=sum(isinstance(entry, ProposedEntry) for entry in mine),
-                kept=sum(isinstance(entry, StagedEntry) and entry.outcome == "keep" for entry in mine),
-                same_start=_start_of(first) == _start_of(opened),
+                proposals=sum(isinstance(entry, ProposedEntry) for entry in of_campaign),
+                kept=sum(isinstance(entry, StagedEntry) and entry.outcome == "keep" for entry in of_campaign),
+                same_start=same_start,
+                same_trainer=same_trainer,
+                same_metric=same_metric,
+                **confirmation,
             )
         )
     return tuple(earlier)
+
+
+def other_campaigns(entries: Sequence[Entry], name: str) -> tuple[EarlierCampaign, ...]:
+    """Return the other campaigns with the trainer, the start or the metric of a registered one that were registered
+    before its last entry, and how far they have come by now. By the ledger, and not by what its own entry says: whoever
+    begins anew after bad luck could leave them out there, or could have registered several at once."""
+    places = [at for at, entry in enumerate(entries) if entry.study == name and entry.event in CAMPAIGN_EVENTS]
+    opened = next(entry for entry in entries if entry.study == name and isinstance(entry, OpenedEntry))
+    registered = {entry.study for entry in entries[: places[-1]] if isinstance(entry, OpenedEntry)}
+    found = [each for each in earlier_campaigns(entries, opened) if each.campaign in registered]
+    # A slice of a ledger has the entries of one campaign alone, and what its own entry says of the others.
+    here = {each.campaign for each in found}
+    return (*(each for each in opened.earlier if each.campaign not in here), *found)
+
+
+def _has_same_trainer(one: OpenedEntry, other: OpenedEntry) -> bool:
+    """Return True where two campaigns train by the built-in trainer; or by the same command, a file of code that both
+    name, the same bytes, or the same commit."""
+    starts: list[dict[str, Any]] = [dict(each.campaign["start"] or {}) for each in (one, other)]  # type: ignore[arg-type]  # a mapping, by its model
+    kinds = {start.get("trainer") or "gpt" for start in starts}
+    if kinds != {"command"}:
+        return len(kinds) == 1
+    if one.start_sha256 == other.start_sha256 or (one.start_commit == other.start_commit is not None):
+        return True
+    words, files = zip(*map(_words_of_trainer, starts), strict=True)
+    return bool(words[0] and words[0] == words[1]) or bool(files[0] & files[1])
+
+
+def _words_of_trainer(start: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the words of a command that are neither options nor filled in, and the files of code of a start."""
+    command = [str(word) for word in start.get("command") or ()]
+    words = frozenset(word for word in command if "{" not in word and not word.startswith("-"))
+    code = start.get("code")
+    return words, frozenset([code] if isinstance(code, str) else map(str, code or ()))
 
 
 def _start_of(opened: OpenedEntry) -> tuple[Any, ...]:
@@ -452,7 +503,7 @@ def campaign_record(entries: Sequence[Entry], name: str) -> CampaignRecord | Non
             required="every entry of a campaign, in order: levels and budget follow from them",
             fix="restore studies/ledger.jsonl from version control",
         )
-    return _read(mine)
+    return replace(_read(mine), others=other_campaigns(entries, name))
 
 
 def _read(mine: Sequence[Entry]) -> CampaignRecord:

@@ -508,7 +508,7 @@ class AttestedEntry(Entry):
 
 
 class EarlierCampaign(FrozenModel):
-    """A campaign that the ledger held when another one on the same metric was registered."""
+    """A campaign of the same trainer, start or metric as another one, and how far it had come."""
 
     campaign: str
     """Its name."""
@@ -518,16 +518,37 @@ class EarlierCampaign(FrozenModel):
     """How many of them it had kept."""
     same_start: bool
     """Whether code, data and configuration of its start are the same."""
+    same_trainer: bool | None = None
+    """Whether its trainer is the same; absent in entries that named campaigns on the same metric alone."""
+    same_metric: bool = True
+    """Whether it is on the same metric; absent in entries that named no other."""
+    confirmation: str | None = None
+    """The verdict of its last confirmation that was decided; absent where none was."""
+
+    @model_serializer(mode="wrap")
+    def _as_given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The fields that were given: a line of an earlier version is written again as the same bytes."""
+        return {name: value for name, value in dump(self).items() if name in self.model_fields_set}
 
     @property
     def words(self) -> str:
-        """It and its proposals.
+        """It, how it ended, and what it shares.
 
         >>> EarlierCampaign(campaign="night", proposals=3, kept=0, same_start=True).words
         "'night' (3 proposals, 0 kept; the same start)"
+        >>> EarlierCampaign(
+        ...     campaign="day", proposals=4, kept=2, same_start=False, same_trainer=True, same_metric=False
+        ... ).words
+        "'day' (4 proposals, 2 kept, no confirmation; the same trainer, another start, another metric)"
         """
-        start = "the same start" if self.same_start else "another start"
-        return f"'{self.campaign}' ({counted(self.proposals, 'proposal')}, {self.kept} kept; {start})"
+        end = f"{counted(self.proposals, 'proposal')}, {self.kept} kept"
+        if self.confirmation is not None:
+            end += f", confirmation: {self.confirmation}"
+        elif self.kept:
+            end += ", no confirmation"
+        trainer = {True: "the same trainer, ", False: "another trainer, ", None: ""}[self.same_trainer]
+        start = "the same start" if self.same_start else f"{trainer}another start"
+        return f"'{self.campaign}' ({end}; {start}{'' if self.same_metric else ', another metric'})"
 
 
 class OpenedEntry(Entry):
@@ -548,7 +569,7 @@ class OpenedEntry(Entry):
     """`nonce`: every proposal and every confirmation has a nonce, from which its seeds follow. It is a part of the hash
     `registration`. Absent of a campaign from before there were nonces, whose seeds could be computed beforehand."""
     earlier: Annotated[tuple[EarlierCampaign, ...], Listed] = ()
-    """Earlier campaigns on the same metric: the error that this one bounds leaves theirs out."""
+    """Earlier campaigns of the same trainer, start or metric: the error that this one bounds leaves theirs out."""
 
 
 class Change(FrozenModel):

@@ -155,6 +155,33 @@ def rewritten(changed: Any) -> None:
 
 
 @pytest.mark.slow
+def test_another_campaign_of_the_trainer_and_how_it_ended_is_named_wherever_results_are(reporting: Project) -> None:
+    project = reporting
+    project.set("gain=0.3")
+    confirm(project, "--seeds", "3")
+    project.campaign = Path("campaigns/evening.yaml")
+    project.write(campaign="evening", metric="speed", better="higher", guardrails=[], smallest=0.0)
+    night = "'night' (1 proposal, 1 kept, confirmation: confirmed; the same start, another metric)"
+    said = f"1 of the same trainer, start or metric: {night}"
+
+    def shown(*words: object) -> str:
+        ablate(project.monkeypatch, *words)
+        return " ".join(project.capsys.readouterr().out.split())
+
+    assert said in shown("register", project.campaign)
+    assert said in shown("propose", project.campaign, "--set", "speed=2.0", "--why", "x", "--jobs", "1")
+    for verb in ("propose", "check", "confirm"):
+        assert said in shown(verb, project.campaign), verb
+    assert f"leaves out 1 other campaign of the same trainer, start or metric: {night}" in shown(
+        "verify", project.campaign
+    )
+    shown("report", project.campaign)
+    for form in ("md", "html"):
+        page = (project.path / "reports" / "evening" / f"campaign.{form}").read_text(encoding="utf-8")
+        assert "confirmation: confirmed; the same start, another metric" in " ".join(page.split())
+
+
+@pytest.mark.slow
 def test_a_confirmation_that_is_left_out_is_found(project: Project) -> None:
     """The first of two, whose outcome did not please."""
     project.set("gain=0.3")
