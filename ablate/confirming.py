@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -172,19 +172,15 @@ def _begun(context: CampaignContext, n_seeds: int | None, again: str | None, by:
         require_start(context, record)
         # Of a merge, the end that the next entry names as the one before it.
         head = context.ledger.head().partition("+")[0]
-        n_pairs = n_seeds or seeds_by_default(record)
-
-        def seeds_with(nonce: str | None) -> tuple[int, ...]:
-            return seeds_of_confirmation(
-                record.entry.registration,
-                number,
-                head=head,
-                best_sha256=record.best.sha256,
-                nonce=nonce,
-                n_seeds=n_pairs,
-                used=record.used_seeds,
-            )
-
+        seeds_with = partial(
+            seeds_of_confirmation,
+            record.entry.registration,
+            number,
+            head=head,
+            best_sha256=record.best.sha256,
+            n_seeds=n_seeds or seeds_by_default(record),
+            used=record.used_seeds,
+        )
         words = {"again": again, "by": by}
         optional: dict[str, Any] = {name: text.strip() for name, text in words.items() if text is not None}
         without_nonce = ConfirmingEntry(
@@ -193,7 +189,7 @@ def _begun(context: CampaignContext, n_seeds: int | None, again: str | None, by:
             at=context.workspace.clock(),
             number=number,
             best_sha256=record.best.sha256,
-            seeds=seeds_with(None),
+            seeds=seeds_with(nonce=None),
             run_as=name,
             **optional,
         )
@@ -206,7 +202,7 @@ def _begun(context: CampaignContext, n_seeds: int | None, again: str | None, by:
         finally:
             path.unlink(missing_ok=True)
         nonce = draw_nonce()
-        context.ledger.append(without_nonce.model_copy(update={"nonce": nonce, "seeds": seeds_with(nonce)}))
+        context.ledger.append(without_nonce.model_copy(update={"nonce": nonce, "seeds": seeds_with(nonce=nonce)}))
     record = context.record()
     assert record is not None, context.path
     return record.confirmations[-1]

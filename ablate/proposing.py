@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -198,19 +199,15 @@ def _begun(
         _refuse_repeated(context, record, content, again)
         # Of a merge, the end that the next entry names as the one before it.
         head = context.ledger.head().partition("+")[0]
-        n_seeds = record.campaign.stages.seeds[-1]
-
-        def seeds_with(nonce: str | None) -> tuple[int, ...]:
-            return seeds_of_proposal(
-                record.entry.registration,
-                number,
-                head=head,
-                content=content,
-                nonce=nonce,
-                n_seeds=n_seeds,
-                used=record.used_seeds,
-            )
-
+        seeds_with = partial(
+            seeds_of_proposal,
+            record.entry.registration,
+            number,
+            head=head,
+            content=content,
+            n_seeds=record.campaign.stages.seeds[-1],
+            used=record.used_seeds,
+        )
         words = {"again": again, "by": by}
         optional: dict[str, Any] = {name: text.strip() for name, text in words.items() if text is not None}
         without_nonce = ProposedEntry(
@@ -220,7 +217,7 @@ def _begun(
             number=number,
             change=change,
             why=why.strip(),
-            seeds=seeds_with(None),
+            seeds=seeds_with(nonce=None),
             best_sha256=best.sha256,
             content_sha256=content,
             run_as=name,
@@ -237,7 +234,7 @@ def _begun(
         finally:
             path.unlink(missing_ok=True)
         nonce = draw_nonce()
-        entry = without_nonce.model_copy(update={"nonce": nonce, "seeds": seeds_with(nonce)})
+        entry = without_nonce.model_copy(update={"nonce": nonce, "seeds": seeds_with(nonce=nonce)})
         context.ledger.append(entry)
         record = context.record()
         assert record is not None and record.open is not None, context.path

@@ -192,7 +192,7 @@ class CampaignRecord:
     def requires_nonces(self) -> bool:
         """True where the next proposal or confirmation must have a nonce: by the registration, or because an earlier
         one has."""
-        begun = (*self.proposals, *self.confirmations)
+        begun: tuple[BegunProposal | BegunConfirmation, ...] = (*self.proposals, *self.confirmations)
         return self.entry.seeds_follow_from == "nonce" or any(each.entry.nonce is not None for each in begun)
 
     @property
