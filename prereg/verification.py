@@ -17,7 +17,7 @@ from prereg.campaign.record import (
     CAMPAIGN_EVENTS,
     campaign_faults,
     campaigns_of,
-    earlier_campaigns,
+    other_campaigns,
     studies_of_campaign,
 )
 from prereg.commits.held import compare_commits
@@ -31,10 +31,9 @@ from prereg.registry.compared import faults_of_comparison
 from prereg.registry.history import as_registered, differing_fields
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import (
+    ConfirmingEntry,
     ContinuedEntry,
-    EarlierCampaign,
     Entry,
-    OpenedEntry,
     PromiseEntry,
     ProposedEntry,
 )
@@ -74,6 +73,8 @@ class Item(FrozenModel):
     """What has changed, one sentence each; empty when nothing has."""
     note: str = ""
     """What was found, with counts."""
+    remarks: tuple[str, ...] = ()
+    """What a reader has to know although nothing has changed; shown without `--all` too."""
     unchecked: str = ""
     """Why it was not checked, as a clause; empty where it was."""
     fix: str = ""
@@ -216,18 +217,27 @@ def check_campaigns(root: Root, entries: Sequence[Entry], named: str | None) -> 
         if name in here:
             faults = campaign_faults(entries, name)
             n = sum(isinstance(entry, ProposedEntry) and entry.study == name for entry in entries)
-            earlier = () if faults else _earlier(entries, name)
-            after = f"; its error rate leaves out {listed(each.words for each in earlier)}, on the same metric"
-            yield item(name, "campaign", *faults, note=counted(n, "proposal") + after * bool(earlier))
+            remarks = () if faults else tuple(_remarks_on_campaign(entries, name))
+            note = "; ".join((counted(n, "proposal"), *remarks))
+            checked = item(name, "campaign", *faults, note=note)
+            yield checked.model_copy(update={"remarks": remarks})
 
 
-def _earlier(entries: Sequence[Entry], name: str) -> tuple[EarlierCampaign, ...]:
-    """The campaigns on the same metric that the ledger held before this one, by the ledger and not by its entry: who
-    begins anew after bad luck could leave them out there."""
-    place, opened = next(
-        (place, entry) for place, entry in enumerate(entries) if isinstance(entry, OpenedEntry) and entry.study == name
-    )
-    return earlier_campaigns(entries[:place], opened)
+def _remarks_on_campaign(entries: Sequence[Entry], name: str) -> Iterator[str]:
+    """Yield what a reader of a sound campaign has to know of the ledger around it."""
+    if others := other_campaigns(entries, name):
+        yield (
+            f"its error leaves out {counted(len(others), 'other campaign')} of the same trainer, start or metric: "
+            f"{listed(each.words for each in others)}"
+        )
+    if n_without := _without_nonce(entries, name):
+        yield f"{n_without} of its entries have no nonce: their seeds could be computed beforehand"
+
+
+def _without_nonce(entries: Sequence[Entry], name: str) -> int:
+    """Return how many proposals and confirmations of a campaign are from before there were nonces."""
+    begun = [entry for entry in entries if entry.study == name and isinstance(entry, ProposedEntry | ConfirmingEntry)]
+    return sum(entry.nonce is None for entry in begun)
 
 
 def check_chain(root: Root) -> Iterator[Item]:
