@@ -159,12 +159,13 @@ def register_campaign(path: str | Path, *, workspace: Workspace = HERE) -> tuple
         promised = context.campaign.model_dump(mode="json")
         opened = OpenedEntry(
             study=context.campaign.campaign,
-            registration=campaign_sha256(promised, made_with, commit),
+            registration=campaign_sha256(promised, made_with, commit, "nonce"),
             at=workspace.clock(),
             file=context.root.relative(context.path.resolve()),
             source_sha256=sha256_bytes(context.loaded.source_bytes),
             campaign=promised,
             start_sha256=made_with,
+            seeds_follow_from="nonce",
             **commits,
         )
         # Named and not refused: whether two campaigns ask one question no rule can say.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +23,7 @@ from prereg.campaign.record import BegunConfirmation, CampaignRecord, seeds_of_c
 from prereg.errors import RegistrationError, StudyError, Where
 from prereg.registry.disk import write_whole
 from prereg.registry.ledger_entry import ConfirmingEntry, DecidedEntry, Entry, ReportedEntry
+from prereg.seeds import draw_nonce
 from prereg.study.timed import timed_promises
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def _is_decided(context: CampaignContext, confirmation: BegunConfirmation) -> bo
 
 
 def _begun(context: CampaignContext, n_seeds: int | None, again: str | None, by: str | None) -> BegunConfirmation:
-    """Put a confirmation on record, with its study and seeds; everything that can be refused is refused before."""
+    """Put a confirmation on record, with its seeds; everything that can be refused is refused before."""
     from ablate.judge.campaign.confirmation import seeds_by_default
 
     # The seeds follow from the last entry of the ledger: none may come between.
@@ -169,28 +170,39 @@ def _begun(context: CampaignContext, n_seeds: int | None, again: str | None, by:
         name = f"{record.campaign.campaign}-confirm{number}"
         refuse_name_of_study(context, name)
         require_start(context, record)
+        # Of a merge, the end that the next entry names as the one before it.
+        head = context.ledger.head().partition("+")[0]
+        seeds_with = partial(
+            seeds_of_confirmation,
+            record.entry.registration,
+            number,
+            head=head,
+            best_sha256=record.best.sha256,
+            n_seeds=n_seeds or seeds_by_default(record),
+            used=record.used_seeds,
+        )
         words = {"again": again, "by": by}
         optional: dict[str, Any] = {name: text.strip() for name, text in words.items() if text is not None}
-        entry = ConfirmingEntry(
+        without_nonce = ConfirmingEntry(
             study=record.campaign.campaign,
             registration=record.entry.registration,
             at=context.workspace.clock(),
             number=number,
             best_sha256=record.best.sha256,
-            seeds=seeds_of_confirmation(
-                record.entry.registration,
-                number,
-                # Of a merge, the end that the next entry names as the one before it.
-                head=context.ledger.head().partition("+")[0],
-                best_sha256=record.best.sha256,
-                n_seeds=n_seeds or seeds_by_default(record),
-                used=record.used_seeds,
-            ),
+            seeds=seeds_with(nonce=None),
             run_as=name,
             **optional,
         )
-        begun = BegunConfirmation(entry, record.best, len(record.proposals))
-        put_on_record(context, entry, _write_study(context, record, begun))
+        # The study is found registrable with seeds that anyone can compute, and its file is written again after the
+        # entry: whoever could read the real seeds before, and stop this process, would choose among nonces.
+        begun = BegunConfirmation(without_nonce, record.best, len(record.proposals))
+        path = _write_study(context, record, begun)
+        try:
+            require_registrable(context, path)
+        finally:
+            path.unlink(missing_ok=True)
+        nonce = draw_nonce()
+        context.ledger.append(without_nonce.model_copy(update={"nonce": nonce, "seeds": seeds_with(nonce=nonce)}))
     record = context.record()
     assert record is not None, context.path
     return record.confirmations[-1]
@@ -210,14 +222,22 @@ def require_start(context: CampaignContext, record: CampaignRecord) -> None:
 def put_on_record(context: CampaignContext, entry: Entry, path: Path) -> None:
     """Append an entry that begins a study, whose file is written already: it is read and pinned before, and `run`
     registers it afterwards. Raises `StudyError`, without entry and file, for a study that cannot be registered."""
+    try:
+        require_registrable(context, path)
+    except StudyError:
+        path.unlink(missing_ok=True)
+        raise
+    context.ledger.append(entry)
+
+
+def require_registrable(context: CampaignContext, path: Path) -> None:
+    """Raise `StudyError`, at the campaign's own field, for a written study that cannot be registered."""
     from ablate.registering import prepare
 
     try:
         prepare(replace(context.workspace, root=context.root.path).open(path))
     except StudyError as error:
-        path.unlink(missing_ok=True)
         raise context.placed(error) from None
-    context.ledger.append(entry)
 
 
 def _write_study(context: CampaignContext, record: CampaignRecord, confirmation: BegunConfirmation) -> Path:

@@ -13,8 +13,9 @@ proposal that is open, and begins another only where none is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,11 +34,12 @@ from prereg.errors import RegistrationError, StudyError, Where
 from prereg.registry.canon import sha256_of
 from prereg.registry.disk import write_whole
 from prereg.registry.ledger_entry import Change, LookedEntry, ProposedEntry, StagedEntry
+from prereg.seeds import draw_nonce
 from prereg.study.timed import timed_promises
 
 if TYPE_CHECKING:
     from ablate.judge.campaign.procedure import ProposalDecision
-    from ablate.judge.verdict import Decision
+    from ablate.judge.verdict import Check
     from ablate.notebook.results import Ran
     from ablate.records.evidence import Evidence
     from ablate.registering import Prepared
@@ -166,7 +168,7 @@ def _begun(
     again: str | None,
     by: str | None,
 ) -> BegunProposal:
-    """Put a proposal on record, with its study and seeds; everything that can be refused is refused before."""
+    """Put a proposal on record, with its seeds; everything that can be refused is refused before."""
     settings, commit = wanted
     missing = {"--why": "a reason", "--again": "a reason to repeat it", "--by": "the name of who proposes it"}
     for option, text in (("--why", why), ("--again", again), ("--by", by)):
@@ -195,42 +197,48 @@ def _begun(
             )
         content = _content(context, record, setup)
         _refuse_repeated(context, record, content, again)
-        seeds = seeds_of_proposal(
+        # Of a merge, the end that the next entry names as the one before it.
+        head = context.ledger.head().partition("+")[0]
+        seeds_with = partial(
+            seeds_of_proposal,
             record.entry.registration,
             number,
-            # Of a merge, the end that the next entry names as the one before it.
-            head=context.ledger.head().partition("+")[0],
+            head=head,
             content=content,
             n_seeds=record.campaign.stages.seeds[-1],
             used=record.used_seeds,
         )
         words = {"again": again, "by": by}
         optional: dict[str, Any] = {name: text.strip() for name, text in words.items() if text is not None}
-        entry = ProposedEntry(
+        without_nonce = ProposedEntry(
             study=record.campaign.campaign,
             registration=record.entry.registration,
             at=context.workspace.clock(),
             number=number,
             change=change,
             why=why.strip(),
-            seeds=seeds,
+            seeds=seeds_with(nonce=None),
             best_sha256=best.sha256,
             content_sha256=content,
             run_as=name,
             **optional,
         )
-        proposal = BegunProposal(entry, best)
-        # The study is written, read and pinned before the proposal is on record, and registered after it.
-        path = _write_study(context, record, proposal)
+        # Whether its study can be registered is found before the proposal is on record, with seeds that anyone can
+        # compute. The file with the real ones is written after it: whoever could read them before the entry, and stop
+        # this process, would choose among nonces.
+        path = _write_study(context, record, BegunProposal(without_nonce, best))
         try:
-            prepared = _prepared(context, path)
+            _prepared(context, path)
         except StudyError as error:
-            path.unlink(missing_ok=True)
             raise context.placed(error) from None
+        finally:
+            path.unlink(missing_ok=True)
+        nonce = draw_nonce()
+        entry = without_nonce.model_copy(update={"nonce": nonce, "seeds": seeds_with(nonce=nonce)})
         context.ledger.append(entry)
-        _register(prepared)
         record = context.record()
         assert record is not None and record.open is not None, context.path
+        _registered(context, record, record.open)
         return record.open
 
 
@@ -321,7 +329,7 @@ def _register(prepared: Prepared) -> None:
 def _carried_out(context: CampaignContext, proposal: BegunProposal, options: RunOptions | None) -> ProposalResult:
     """Run an open proposal from stage to stage, and decide each, until it ends or runs are missing."""
     from ablate.deciding import judge_evidence
-    from ablate.judge.campaign.evidence import decision_of
+    from ablate.judge.campaign.evidence import decision_of, evidence_faults
     from ablate.runner.options import RunOptions
     from ablate.running import run
 
@@ -344,20 +352,22 @@ def _carried_out(context: CampaignContext, proposal: BegunProposal, options: Run
         registration = study.load_registration()
         assert registration is not None, path
         judged, evidence = judge_evidence(study, registration)
-        if judged.status == "inadmissible":
-            return replace(result, answer="inadmissible", faults=_failed(judged, "inadmissible"))
-        if evidence.missing:
+        if evidence.missing or evidence.ledger_faults:
+            if judged.status == "inadmissible":
+                return replace(result, answer="inadmissible", faults=_failed(judged.checks, "inadmissible"))
             return result
-        # 4. The decision: on record first, then shown, and only where it is an end.
         decision = decision_of(record, proposal.entry.number, registration, evidence)
-        _log_stage(context, record, decision, evidence, _failed(judged, "deviation"))
+        if faults := evidence_faults(judged, decision):
+            return replace(result, answer="inadmissible", faults=_failed(faults, "inadmissible"))
+        # 4. The decision: on record first, then shown, and only where it is an end.
+        _log_stage(context, record, decision, evidence, _failed(judged.checks, "deviation"))
         if decision.outcome != "next_stage":
             return replace(_ended(context), ran=ran)
 
 
-def _failed(judged: Decision, severity: str) -> tuple[str, ...]:
-    """The failed checks of a severity, with what they found."""
-    failed = [check for check in judged.checks if not check.passed and check.severity == severity]
+def _failed(checks: Iterable[Check], severity: str) -> tuple[str, ...]:
+    """Return the failed checks of a severity, with what they found."""
+    failed = [check for check in checks if not check.passed and check.severity == severity]
     return tuple(f"{check.name}: {check.found}" for check in failed)
 
 

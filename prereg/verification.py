@@ -17,7 +17,7 @@ from prereg.campaign.record import (
     CAMPAIGN_EVENTS,
     campaign_faults,
     campaigns_of,
-    earlier_campaigns,
+    other_campaigns,
     studies_of_campaign,
 )
 from prereg.commits.held import compare_commits
@@ -27,13 +27,13 @@ from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import kind_of, own_code, read_registered
 from prereg.registry.amendments import chain_faults
 from prereg.registry.canon import sha256_bytes, sha256_file
+from prereg.registry.compared import faults_of_comparison
 from prereg.registry.history import as_registered, differing_fields
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import (
+    ConfirmingEntry,
     ContinuedEntry,
-    EarlierCampaign,
     Entry,
-    OpenedEntry,
     PromiseEntry,
     ProposedEntry,
 )
@@ -73,6 +73,8 @@ class Item(FrozenModel):
     """What has changed, one sentence each; empty when nothing has."""
     note: str = ""
     """What was found, with counts."""
+    remarks: tuple[str, ...] = ()
+    """What a reader has to know although nothing has changed; shown without `--all` too."""
     unchecked: str = ""
     """Why it was not checked, as a clause; empty where it was."""
     fix: str = ""
@@ -215,18 +217,27 @@ def check_campaigns(root: Root, entries: Sequence[Entry], named: str | None) -> 
         if name in here:
             faults = campaign_faults(entries, name)
             n = sum(isinstance(entry, ProposedEntry) and entry.study == name for entry in entries)
-            earlier = () if faults else _earlier(entries, name)
-            after = f"; its error rate leaves out {listed(each.words for each in earlier)}, on the same metric"
-            yield item(name, "campaign", *faults, note=counted(n, "proposal") + after * bool(earlier))
+            remarks = () if faults else tuple(_remarks_on_campaign(entries, name))
+            note = "; ".join((counted(n, "proposal"), *remarks))
+            checked = item(name, "campaign", *faults, note=note)
+            yield checked.model_copy(update={"remarks": remarks})
 
 
-def _earlier(entries: Sequence[Entry], name: str) -> tuple[EarlierCampaign, ...]:
-    """The campaigns on the same metric that the ledger held before this one, by the ledger and not by its entry: who
-    begins anew after bad luck could leave them out there."""
-    place, opened = next(
-        (place, entry) for place, entry in enumerate(entries) if isinstance(entry, OpenedEntry) and entry.study == name
-    )
-    return earlier_campaigns(entries[:place], opened)
+def _remarks_on_campaign(entries: Sequence[Entry], name: str) -> Iterator[str]:
+    """Yield what a reader of a sound campaign has to know of the ledger around it."""
+    if others := other_campaigns(entries, name):
+        yield (
+            f"its error leaves out {counted(len(others), 'other campaign')} of the same trainer, start or metric: "
+            f"{listed(each.words for each in others)}"
+        )
+    if n_without := _without_nonce(entries, name):
+        yield f"{n_without} of its entries have no nonce: their seeds could be computed beforehand"
+
+
+def _without_nonce(entries: Sequence[Entry], name: str) -> int:
+    """Return how many proposals and confirmations of a campaign are from before there were nonces."""
+    begun = [entry for entry in entries if entry.study == name and isinstance(entry, ProposedEntry | ConfirmingEntry)]
+    return sum(entry.nonce is None for entry in begun)
 
 
 def check_chain(root: Root) -> Iterator[Item]:
@@ -323,8 +334,18 @@ def check_registration(root: Root, name: str, entries: Sequence[Entry] | None) -
         return [not_checked(name, "registration", "nothing is frozen yet", fix)]
     faults = [fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or entries is not None]
     faults += chain_faults(entry for entry in entries or () if entry.study == name)
+    faults += _comparison_faults(root, name, entries or ())
     study_and_lock = item(name, "study and lock", *faults, note="as registered", fix="restore it from version control")
     return [study_and_lock, *_page(root, name)]
+
+
+def _comparison_faults(root: Root, name: str, entries: Sequence[Entry]) -> list[str]:
+    """What a comparison of commits contradicts in its ledger entry, its seeds among it; nothing of other studies."""
+    try:
+        registration = load_registration(root, name)
+    except StudyError:
+        return []  # what is wrong with the lock is a fault already
+    return [] if registration is None else [*faults_of_comparison(registration, entries)]
 
 
 def _page(root: Root, name: str) -> Iterator[Item]:
@@ -427,7 +448,12 @@ def _commits(root: Root, registration: Registration) -> Iterator[Item]:
             if compared.moved_to
         ]
         n_whole = sum(not compared.faults for compared in checked)
-        note = "; ".join([f"{n_whole} of {len(each)} hold what was registered", *moved])
+        gone = [
+            f"commit {compared.pin.short} is gone, and other commits hold its files"
+            for compared in checked
+            if compared.is_gone and not compared.faults
+        ]
+        note = "; ".join([f"{n_whole} of {len(each)} hold what was registered", *moved, *gone])
         yield item(name, "commits of arms", *faults, note=note, fix="git fetch --all --tags; git fsck")
     if unchecked := [compared for compared in each if compared.unchecked]:
         why = f"{listed([compared.pin.short for compared in unchecked])}: {unchecked[0].unchecked}"

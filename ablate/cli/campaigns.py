@@ -122,7 +122,7 @@ def _facts(result: ProposalResult) -> dict[str, Any]:
         "faults": result.faults,
         "deviations": result.deviations,
         "best": result.record.best,
-        "earlier_campaigns": result.record.entry.earlier,
+        "other_campaigns": result.record.others,
         "proposals": len(result.record.proposals),
         "kept": result.n_kept,
         "runs_left": result.runs_left,
@@ -267,6 +267,10 @@ def _end_of_confirmation(result: ConfirmationResult) -> Exit:
 
 def _confirmed(result: ConfirmationResult) -> dict[str, Any]:
     entry = result.confirmation.entry
+    decision = None if result.decided is None else result.decided.decision
+    # A finding of evidence that is no basis for a verdict is the total gain in other words.
+    if decision is not None and decision.status == "inadmissible":
+        decision = decision.model_copy(update={"findings": ()})
     return {
         "answer": result.answer,
         "campaign": result.source,
@@ -280,8 +284,9 @@ def _confirmed(result: ConfirmationResult) -> dict[str, Any]:
         "best": result.confirmation.best,
         "total_gain": result.total_gain,
         "sum_of_kept": result.sum_of_kept,
+        "other_campaigns": result.record.others,
         "proposals": [_of_proposal(each) for each in result.record.proposals],
-        "decision": None if result.decided is None else result.decided.decision,
+        "decision": decision,
     }
 
 
@@ -413,6 +418,7 @@ def _of_campaign(campaign: Campaign, record: CampaignRecord | None) -> dict[str,
         "guardrails": campaign.guardrails,
         "stages": campaign.stages,
         "budget": campaign.budget,
+        "other_campaigns": () if record is None else record.others,
         "proposals_left": campaign.budget.proposals - len(proposals),
         "runs_left": left,
         # As the start has them; what has changed since is in the best.
@@ -462,6 +468,6 @@ def register_one_campaign(path: Path, workspace: Workspace) -> Result:
         "registered_at": record.entry.at,
         "registered_now": new,
         "start_commit": record.entry.start_commit,
-        "earlier_campaigns": record.entry.earlier,
+        "other_campaigns": record.others,
     }
     return Result(facts, text, next=f'ablate propose {path} --set PATH=VALUE --why "..."' if new else "")

@@ -64,8 +64,9 @@ def gate_command(
     """Compare two commits of your training code.
 
     Writes the study for these commits, registers it before its first run, trains up to the look that decides, and
-    answers: equivalent, better, worse or undecided. The same commits again resume, or show the same answer. Where the
-    study says `base_runs: shared`, sealed runs of the same base are used again.
+    answers: equivalent, better, worse, identical or undecided. The same files and settings again resume, or show the
+    same answer, under whatever commit they lie. Where the study says `base_runs: shared`, sealed runs of the same base
+    are used again.
 
     Example:  ablate gate studies/harmless.yaml --base main --head HEAD
     """
@@ -129,6 +130,9 @@ def _facts(gated: Gated) -> dict[str, Any]:
         "gate_changed_since_base": gated.study_changed,
         "study": None if gated.path is None else gated.path,
         "registration": None if registration is None else registration.sha256,
-        "earlier_comparisons": gated.earlier,
+        "earlier_comparisons": gated.earlier.of_pair if gated.earlier.is_known else None,
+        "earlier_with_this_base": dict(gated.earlier.of_base),
+        "earlier_with_other_bases": gated.earlier.elsewhere,
+        "not_compared": gated.not_compared,
         "decision": None if gated.decided is None else gated.decided.decision,
     }

@@ -18,7 +18,8 @@ The only module that gives one.
 
 A sequential study is judged at its registered looks (`ablate.judge.interim`), and each sees its own seeds only. A look
 that is not the last gives a verdict when the line that holds is not `inconclusive` and rests on something found: with
-every outcome inconclusive, another line would hold. So neither futility nor the stability of a few runs ends a study.
+every outcome inconclusive, another line would hold. So neither futility nor the stability of a few runs ends a study. A
+study that was registered so (`if_identical: stop`) also ends where all runs of each seed recorded the same values.
 Otherwise the answer is "continue", and no contrast is shown: nobody can be tempted by what has not been decided.
 
 The same evidence under the same registration gives the same bytes: no clock, no path, and random numbers that
@@ -42,7 +43,7 @@ from ablate.judge.audit.sensitivity import arms_that_lost, doubts, mark, spread_
 from ablate.judge.audit.stability import judge_stability
 from ablate.judge.audit.user_checks import not_run, quiet
 from ablate.judge.findings import arm_summaries, judge_study
-from ablate.judge.interim import LookView, view
+from ablate.judge.interim import LookView, stops_as_identical, view
 from ablate.judge.judge import UNDECIDED
 from ablate.judge.readings import final_values
 from ablate.judge.recompute import check_numbers, recompute
@@ -127,18 +128,27 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     worst = worst_cases(study, values, retried, look=look, items=items) if retried else None
     doubt = doubts(judged.judgement, ruling.verdict, affected=amended, diverged=diverged, retried=retried, worst=worst)
     # What an amendment touched, or lost pairs, cannot end a study early either; only the last look says that it would.
-    if early and not (doubt.hold and judged.judgement.ends_the_study()[0]):
+    identical = stops_as_identical(context)
+    if early and not (doubt.hold and (judged.judgement.ends_the_study()[0] or identical)):
         return _decision(context, quiet(checks), _continues(look_view))
     checks = described + doubt.checks
     if not doubt.hold:
         because_not = doubt.because or _not_as_promised(checks)
         return _decision(context, checks, because_not, findings=findings, stability=stability)
     reason = because(study, ruling) + ("" if look is None else f" Decided at {look.words}.")
+    if early and identical:
+        reason += _IDENTICAL
     return _decision(context, checks, reason, findings=findings, stability=stability, ruling=ruling)
 
 
 WAITING = ("every planned run is present", "no run failed")
 """Checks that fail only because runs are still to be made, or made again: such a study is unfinished."""
+
+
+_IDENTICAL = (
+    " All runs of each seed recorded the same values to the bit, timings aside, and the study was registered to end at "
+    "the first look at which that is so: no run is missing."
+)
 
 
 def because(study: Study, ruling: Ruling) -> str:

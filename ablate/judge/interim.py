@@ -13,6 +13,7 @@ would be wrong.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -22,10 +23,12 @@ from ablate.judge.readings import final_values
 from ablate.judge.stats.significance_tests import sd_of
 from ablate.judge.verdict import ArmSummary
 from ablate.records.evidence import Evidence
+from ablate.records.outcome import is_repeatable
 from prereg.frozen import FrozenModel
 from prereg.registry.ledger_entry import LookedEntry, SealEntry
 from prereg.registry.looks import Look, due_look, looks_of, taken_looks
 from prereg.registry.registration import Registration
+from prereg.study.analysis import Looks
 from prereg.study.presentation import NO_LABELS, Labels
 from prereg.study.spec import Study
 
@@ -65,6 +68,30 @@ def restrict(evidence: Evidence, seeds: tuple[int, ...]) -> Evidence:
         metrics=table[table["seed"].isin(seeds) | ~table["seed"].isin(elsewhere)],
         items=items,
     )
+
+
+def stops_as_identical(context: AuditContext) -> bool:
+    """Return true at a look of a study that ends where all runs of each seed recorded the same values, if they did."""
+    stopping = context.study.stopping
+    if context.look is None or not isinstance(stopping, Looks) or stopping.if_identical != "stop":
+        return False
+    seeds = context.study.seeds[: context.look.n_seeds]
+    return all_identical(context.study, context.seals.values(), seeds)
+
+
+def all_identical(study: Study, seals: Iterable[SealEntry], seeds: Sequence[int]) -> bool:
+    """Return true where the runs of all arms ended and recorded the same values to the bit, on each of these seeds.
+
+    Never of a study that claims something of a timing, which the hash of an outcome leaves out.
+    """
+    if not all(is_repeatable(claim.metric) for claim in study.claims.values()):
+        return False
+    # By the hashes of the outcomes, which the audit has compared with the values themselves.
+    outcomes: dict[int, dict[str, str]] = {seed: {} for seed in seeds}
+    for seal in seals:
+        if seal.seed in outcomes and seal.variant in study.arms and seal.status == "done":
+            outcomes[seal.seed][seal.variant] = seal.outcome_sha256
+    return all({*by_arm} == {*study.arms} and len({*by_arm.values()}) == 1 for by_arm in outcomes.values())
 
 
 def _at_a_look(context: AuditContext) -> bool:

@@ -157,7 +157,8 @@ def history_faults(root: Root, study: str) -> tuple[str, ...]:
 
 def repeated_elsewhere(entries: Sequence[Entry], registration: Registration) -> tuple[Entry, ...]:
     """Seals of other studies that a run of this registration repeats, by its outcome or by what it is made of, and the
-    looks at those studies that precede it, in the ledger's order. Later entries of others do not change it.
+    looks at those studies that precede it, in the ledger's order. Later entries of others do not change it. A run that
+    diverged is compared by what it is made of alone.
 
     Of studies whose runs of base are used again, next to their seals: their promises, and the attempts at these runs.
 
@@ -173,14 +174,14 @@ def repeated_elsewhere(entries: Sequence[Entry], registration: Registration) -> 
     first: dict[str | None, int] = dict.fromkeys(recipes_of(registration).values(), promised)
     ended = [entry for entry in of_study if isinstance(entry, SealEntry)]
     for entry in reversed(ended):
-        first |= dict.fromkeys((entry.outcome_sha256, entry.recipe_sha256), order[entry.sha256])
+        first |= dict.fromkeys(_known_by(entry), order[entry.sha256])
     first.pop(None, None)  # a seal without a recipe
     others = [
         entry
         for entry in entries
         if isinstance(entry, SealEntry)
         and entry.study != study
-        and any(order[entry.sha256] < first.get(same, -1) for same in (entry.outcome_sha256, entry.recipe_sha256))
+        and any(order[entry.sha256] < first.get(same, -1) for same in _known_by(entry))
     ]
     studies = {entry.study for entry in others}
     looks = [
@@ -199,6 +200,14 @@ def repeated_elsewhere(entries: Sequence[Entry], registration: Registration) -> 
     ]
     entry_by_sha256 = {entry.sha256: entry for entry in (*others, *looks, *attempts)}
     return tuple(sorted(entry_by_sha256.values(), key=lambda entry: order[entry.sha256]))
+
+
+def _known_by(seal: SealEntry) -> tuple[str | None, ...]:
+    """Return the hashes by which a run is known again: of its outcome, and of what it is made of."""
+    # Two runs whose first value is not a number have recorded nothing, or the same learning rate, and are alike
+    # whatever they train.
+    outcome = () if seal.status == "diverged" else (seal.outcome_sha256,)
+    return (*outcome, seal.recipe_sha256)
 
 
 def open_tables(root: Root, evidence: Evidence, *, look: PeekedEntry) -> Evidence:

@@ -146,7 +146,7 @@ def banner_of(decision: Decision, registration: Registration) -> Banner:
 
 def _begun(clause: str, decision: Decision) -> str:
     """A clause as it begins a sentence: the name of an arm keeps its small letter."""
-    return capital(clause) if decision.line is None or clause.startswith("whether ") else clause
+    return capital(clause) if decision.line is None or clause.startswith(("whether ", "this verdict ")) else clause
 
 
 def decision_document(

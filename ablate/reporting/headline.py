@@ -63,7 +63,30 @@ def headline_of(decision: Decision, registration: Registration) -> Headline:
             labels_by_outcome.setdefault(finding.outcome, []).append(finding.label)
         clauses.append(phrase("first_screen.outcomes", labels_by_outcome))
     clauses += [stability_in_words(arm, study.labels, study.stable) for arm in stability]
-    return Headline(capital(decision.verdict), tuple(clauses))
+    return Headline(capital(decision.verdict), (*_without_a_claim(decision, study), *clauses))
+
+
+def _without_a_claim(decision: Decision, study: Study) -> tuple[str, ...]:
+    """That no claim, or no finding, carries a verdict, and why the rule gave it; nothing of any other verdict."""
+    # "Inconclusive" states nothing that a claim would have to carry.
+    if decision.verdict == UNDECIDED or decision.line is None:
+        return ()
+    rule = study.rule
+    constant = rule.constant_verdict is not None
+    if constant or rule.is_remainder(decision.line):
+        return (phrase("first_screen.no_claim", constant),)
+    outcomes = {finding.hypothesis: finding.outcome for finding in decision.findings}
+    questions = rule.decided_by(decision.line, outcomes, {arm.variant: arm.stable for arm in decision.stability})
+    # `not supported(gain)` holds of an inconclusive gain too; who asks `inconclusive(gain)` means it.
+    open_ones = [
+        question.name
+        for question in questions
+        if question.state in ("supported", "refuted") and outcomes[question.name] == "inconclusive"
+    ]
+    if len(open_ones) < len(questions):
+        return ()
+    labels = {finding.hypothesis: finding.label for finding in decision.findings}
+    return (phrase("first_screen.no_finding", [labels[name] for name in dict.fromkeys(open_ones)]),)
 
 
 def _decisive(decision: Decision, study: Study) -> tuple[list[Finding], list[Stability]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ablate.judge.campaign.confirmation import confirmation_document
-from ablate.judge.campaign.evidence import decided_again
+from ablate.judge.campaign.evidence import decided_again, decision_of, evidence_faults
 from ablate.judge.campaign.proposal_study import proposal_document
 from ablate.judge.campaign.removal import removal_document
 from ablate.judge.decide import decide
@@ -84,8 +84,8 @@ def _items_of(root: Root, record: CampaignRecord) -> Iterator[Item]:
         judged = decide(registration, evidence)
         faults += [
             f"proposal {end.number}: {check.name}: {check.found}"
-            for check in judged.checks
-            if not check.passed and check.severity == "inadmissible" and not check.name.startswith(OWN)
+            for check in evidence_faults(judged, decision_of(record, end.number, registration, of_stages))
+            if not check.name.startswith(OWN)
         ]
         faults += decided_again(record, proposal, registration, of_stages)
     if record.proposals:

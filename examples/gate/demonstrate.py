@@ -5,8 +5,8 @@
     python examples/gate/demonstrate.py --only warmup    # mutants with this in their name
 
 A repository is made in build/gate, with train.py on `main` and a branch for each mutant. Its commits have fixed dates,
-so their hashes, and the seeds that the gate draws from these, are the same wherever this is run: nobody can choose
-them. What a tolerance on one pair of runs would have said is read off the same runs.
+so their hashes are the same wherever this is run. Seeds are drawn when a comparison is registered, and others are drawn
+where it is made anew: the ledger of build/gate is the record. What a tolerance on one pair of runs would have said is read off the same runs.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ INTRODUCTION = """\
 
 [examples/gate](../../examples/gate) has a trainer, 20 harmless changes of it and 20 bugs. `ablate gate` was run on each, with
 the question whether the validation loss is the same within 0.01 nats, by four pairs of runs or eight. An *alarm* is `better`,
-`worse`, no verdict because the runs are no pairs, or a run that fails. The other methods are read off the same runs. Patches,
-margin and seeds were fixed and committed before the first run.
+`worse`, no verdict because the runs are no pairs, or a run that fails. The other methods are read off the same runs. Patches
+and margin were committed before the first run; the seeds of these runs followed from the commits, as the gate did it then.
 
 Compared: {bugs} bugs, {harmless} harmless changes. {rest}
 

@@ -9,8 +9,10 @@
 
 Levels, budget and the present best follow from these entries, so that one which was left out would buy another try.
 
-A proposal's seeds follow from the campaign, its number, the last entry of the ledger before it, and what it proposes:
-nobody knows them before the proposal is on record, and another change, or another time, has others.
+The seeds of a proposal follow from the campaign, its number, the last entry of the ledger before it, what it proposes,
+and a nonce. The nonce is drawn after all of that is fixed and goes into the same entry, so that nobody can know the
+seeds before the proposal is on record, and everybody can compute them afterwards. A campaign that was registered before
+there were nonces has none: whoever proposed there could compute the seeds first.
 """
 
 from __future__ import annotations
@@ -140,6 +142,8 @@ class CampaignRecord:
     proposals: tuple[BegunProposal, ...]
     confirmations: tuple[BegunConfirmation, ...] = ()
     removals: tuple[BegunRemoval, ...] = ()
+    others: tuple[EarlierCampaign, ...] = ()
+    """The other campaigns of the same trainer, start or metric that were registered before its last entry."""
 
     @property
     def start(self) -> Setup:
@@ -185,6 +189,13 @@ class CampaignRecord:
         return tuple(each for each in mine if each.entry.reduction == mine[-1].entry.reduction)
 
     @property
+    def requires_nonces(self) -> bool:
+        """True where the next proposal or confirmation must have a nonce: by the registration, or because an earlier
+        one has."""
+        begun: tuple[BegunProposal | BegunConfirmation, ...] = (*self.proposals, *self.confirmations)
+        return self.entry.seeds_follow_from == "nonce" or any(each.entry.nonce is not None for each in begun)
+
+    @property
     def used_seeds(self) -> frozenset[int]:
         """The seeds of all proposals, confirmations and removals."""
         return frozenset(seed for begun in self.begun for seed in begun.entry.seeds)
@@ -201,15 +212,29 @@ def history_of(proposals: Iterable[BegunProposal]) -> tuple[EndedProposal, ...]:
     return tuple(ended)
 
 
-def campaign_sha256(promised: dict[str, Any], start_sha256: str, start_commit: str | None) -> str:
-    """The hash of a registered campaign: what it promises, and what its runs are made with."""
-    return sha256_of({"campaign": promised, "start": start_sha256, "commit": start_commit})
+def campaign_sha256(
+    promised: dict[str, Any], start_sha256: str, start_commit: str | None, seeds_follow_from: str | None = None
+) -> str:
+    """Return the hash of a registered campaign: what it promises, what its runs are made with, and what its seeds
+    follow from."""
+    hashed: dict[str, Any] = {"campaign": promised, "start": start_sha256, "commit": start_commit}
+    # Left out where absent: campaigns from before there were nonces keep their hash.
+    if seeds_follow_from is not None:
+        hashed["seeds_follow_from"] = seeds_follow_from
+    return sha256_of(hashed)
 
 
 def seeds_of_proposal(
-    registration: str, number: int, *, head: str, content: str, n_seeds: int, used: Collection[int]
+    registration: str,
+    number: int,
+    *,
+    head: str,
+    content: str,
+    nonce: str | None,
+    n_seeds: int,
+    used: Collection[int],
 ) -> tuple[int, ...]:
-    """The seeds of a proposal.
+    """Return the seeds of a proposal.
 
     Parameters
     ----------
@@ -219,23 +244,38 @@ def seeds_of_proposal(
         sha256 of the ledger's entry before the proposal's own.
     content
         sha256 over code and configuration that are proposed: other words for them draw no other seeds.
+    nonce
+        What was drawn for this proposal; none in a campaign from before there were nonces.
     used
         Seeds of the campaign's earlier proposals, none of which comes again.
     """
-    return tuple(seeds_following(f"{registration} {number} {head} {content}", n_seeds, used))
+    known_before = f"{registration} {number} {head} {content}"
+    return tuple(seeds_following(_with_nonce(known_before, nonce), n_seeds, used))
 
 
 def seeds_of_confirmation(
-    registration: str, number: int, *, head: str, best_sha256: str, n_seeds: int, used: Collection[int]
+    registration: str,
+    number: int,
+    *,
+    head: str,
+    best_sha256: str,
+    nonce: str | None,
+    n_seeds: int,
+    used: Collection[int],
 ) -> tuple[int, ...]:
-    """The seeds of a confirmation, as those of a proposal: nobody knows them before it is on record."""
-    return tuple(seeds_following(f"{registration} confirmation {number} {head} {best_sha256}", n_seeds, used))
+    """Return the seeds of a confirmation, which follow as those of a proposal do."""
+    known_before = f"{registration} confirmation {number} {head} {best_sha256}"
+    return tuple(seeds_following(_with_nonce(known_before, nonce), n_seeds, used))
+
+
+def _with_nonce(known_before: str, nonce: str | None) -> str:
+    return known_before if nonce is None else f"{known_before} {nonce}"
 
 
 def seeds_of_removal(
     registration: str, number: int, *, head: str, after_sha256: str, n_seeds: int, used: Collection[int]
 ) -> tuple[int, ...]:
-    """The seeds of a removal, as those of a proposal: nobody knows them before it is on record."""
+    """Return the seeds of a removal, which follow from the ledger alone and could be computed beforehand."""
     return tuple(seeds_following(f"{registration} removal {number} {head} {after_sha256}", n_seeds, used))
 
 
@@ -353,23 +393,72 @@ def studies_of_campaign(entries: Iterable[Entry], campaign: str) -> tuple[str, .
 
 
 def earlier_campaigns(entries: Sequence[Entry], opened: OpenedEntry) -> tuple[EarlierCampaign, ...]:
-    """The campaigns of a ledger on the metric of one that is registered after these entries: a campaign that begins
-    anew after bad luck has an error rate of its own, and the two together have a larger one."""
+    """Return the campaigns of a ledger with the trainer, the start or the metric of one that is registered after these
+    entries: a campaign that begins anew after bad luck has an error rate of its own, and the two together have a larger
+    one."""
     earlier = []
     for name in campaigns_of(entries):
-        mine = [entry for entry in entries if entry.study == name]
-        first = next((entry for entry in mine if isinstance(entry, OpenedEntry)), None)
-        if first is None or name == opened.study or first.campaign.get("metric") != opened.campaign.get("metric"):
+        of_campaign = [entry for entry in entries if entry.study == name]
+        first = next((entry for entry in of_campaign if isinstance(entry, OpenedEntry)), None)
+        if first is None or name == opened.study:
             continue
+        same_start, same_trainer = _start_of(first) == _start_of(opened), _has_same_trainer(first, opened)
+        same_metric = first.campaign.get("metric") == opened.campaign.get("metric")
+        if not (same_start or same_trainer or same_metric):
+            continue
+        confirmed_by = {entry.run_as for entry in of_campaign if isinstance(entry, ConfirmingEntry)}
+        verdicts = [
+            entry.verdict or entry.status
+            for entry in entries
+            if isinstance(entry, DecidedEntry) and entry.study in confirmed_by
+        ]
+        confirmation = {"confirmation": verdicts[-1]} if verdicts else {}
         earlier.append(
             EarlierCampaign(
                 campaign=name,
-                proposals=sum(isinstance(entry, ProposedEntry) for entry in mine),
-                kept=sum(isinstance(entry, StagedEntry) and entry.outcome == "keep" for entry in mine),
-                same_start=_start_of(first) == _start_of(opened),
+                proposals=sum(isinstance(entry, ProposedEntry) for entry in of_campaign),
+                kept=sum(isinstance(entry, StagedEntry) and entry.outcome == "keep" for entry in of_campaign),
+                same_start=same_start,
+                same_trainer=same_trainer,
+                same_metric=same_metric,
+                **confirmation,
             )
         )
     return tuple(earlier)
+
+
+def other_campaigns(entries: Sequence[Entry], name: str) -> tuple[EarlierCampaign, ...]:
+    """Return the other campaigns with the trainer, the start or the metric of a registered one that were registered
+    before its last entry, and how far they have come by now. By the ledger, and not by what its own entry says: whoever
+    begins anew after bad luck could leave them out there, or could have registered several at once."""
+    places = [at for at, entry in enumerate(entries) if entry.study == name and entry.event in CAMPAIGN_EVENTS]
+    opened = next(entry for entry in entries if entry.study == name and isinstance(entry, OpenedEntry))
+    registered = {entry.study for entry in entries[: places[-1]] if isinstance(entry, OpenedEntry)}
+    found = [each for each in earlier_campaigns(entries, opened) if each.campaign in registered]
+    # A slice of a ledger has the entries of one campaign alone, and what its own entry says of the others.
+    here = {each.campaign for each in found}
+    return (*(each for each in opened.earlier if each.campaign not in here), *found)
+
+
+def _has_same_trainer(one: OpenedEntry, other: OpenedEntry) -> bool:
+    """Return True where two campaigns train by the built-in trainer; or by the same command, a file of code that both
+    name, the same bytes, or the same commit."""
+    starts: list[dict[str, Any]] = [dict(each.campaign["start"] or {}) for each in (one, other)]  # type: ignore[arg-type]  # a mapping, by its model
+    kinds = {start.get("trainer") or "gpt" for start in starts}
+    if kinds != {"command"}:
+        return len(kinds) == 1
+    if one.start_sha256 == other.start_sha256 or (one.start_commit == other.start_commit is not None):
+        return True
+    words, files = zip(*map(_words_of_trainer, starts), strict=True)
+    return bool(words[0] and words[0] == words[1]) or bool(files[0] & files[1])
+
+
+def _words_of_trainer(start: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the words of a command that are neither options nor filled in, and the files of code of a start."""
+    command = [str(word) for word in start.get("command") or ()]
+    words = frozenset(word for word in command if "{" not in word and not word.startswith("-"))
+    code = start.get("code")
+    return words, frozenset([code] if isinstance(code, str) else map(str, code or ()))
 
 
 def _start_of(opened: OpenedEntry) -> tuple[Any, ...]:
@@ -414,7 +503,7 @@ def campaign_record(entries: Sequence[Entry], name: str) -> CampaignRecord | Non
             required="every entry of a campaign, in order: levels and budget follow from them",
             fix="restore studies/ledger.jsonl from version control",
         )
-    return _read(mine)
+    return replace(_read(mine), others=other_campaigns(entries, name))
 
 
 def _read(mine: Sequence[Entry]) -> CampaignRecord:
@@ -462,7 +551,9 @@ def _faults(entries: Sequence[Entry], name: str) -> Iterator[str]:
     if not isinstance(opened, OpenedEntry):
         yield f"the ledger has no entry that registers the campaign '{name}'"
         return
-    if opened.registration != campaign_sha256(opened.campaign, opened.start_sha256, opened.start_commit):
+    if opened.registration != campaign_sha256(
+        opened.campaign, opened.start_sha256, opened.start_commit, opened.seeds_follow_from
+    ):
         yield f"the registration of '{name}' is not the hash of what its entry promises"
     try:
         campaign = campaign_from_document(opened.campaign)
@@ -514,6 +605,7 @@ def _fault_of_proposal(campaign: Campaign, before: CampaignRecord, entry: Propos
         entry.number,
         head=entry.previous,
         content=entry.content_sha256,
+        nonce=entry.nonce,
         n_seeds=campaign.stages.seeds[-1],
         used=before.used_seeds,
     )
@@ -526,7 +618,10 @@ def _fault_of_proposal(campaign: Campaign, before: CampaignRecord, entry: Propos
         f"{label} has the code and configuration of proposal {max(repeats, default=0)}, and no reason to repeat it": (
             bool(repeats) and entry.again is None
         ),
-        f"the seeds of {label} do not follow from the entry before it and from what it proposes": entry.seeds != seeds,
+        f"{label} has no nonce, from which its seeds have to follow": before.requires_nonces and entry.nonce is None,
+        f"the seeds of {label} do not follow from the entry before it, from what it proposes and from its nonce": (
+            entry.seeds != seeds
+        ),
     }
     return next((text for text, holds in faults.items() if holds), "")
 
@@ -540,6 +635,7 @@ def _fault_of_confirmation(before: CampaignRecord, entry: ConfirmingEntry) -> st
         entry.number,
         head=entry.previous,
         best_sha256=entry.best_sha256,
+        nonce=entry.nonce,
         n_seeds=len(entry.seeds),
         used=before.used_seeds,
     )
@@ -554,7 +650,10 @@ def _fault_of_confirmation(before: CampaignRecord, entry: ConfirmingEntry) -> st
         f"{label} is about the best of confirmation {max(repeats, default=0)}, and has no reason to repeat it": (
             bool(repeats) and entry.again is None
         ),
-        f"the seeds of {label} do not follow from the entry before it and from the best": entry.seeds != seeds,
+        f"{label} has no nonce, from which its seeds have to follow": before.requires_nonces and entry.nonce is None,
+        f"the seeds of {label} do not follow from the entry before it, from the best and from its nonce": (
+            entry.seeds != seeds
+        ),
     }
     return next((text for text, holds in faults.items() if holds), "")
 

@@ -13,7 +13,7 @@ To add a verdict: its word in `VERDICTS`, what it may rest on in `_grounds`, its
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from prereg.errors import SpecError, field_error
@@ -30,7 +30,7 @@ _FIX = {
     "worse": "worse: {claim: base lowers val/loss than head, smallest: 0.02, role: guardrail}, and supported(worse)",
 }
 _SHORT = 7
-"""Digits of a commit in the name of a study."""
+"""Digits of a hash in the name of a study."""
 
 
 def require_gate(study: Study) -> None:
@@ -119,7 +119,7 @@ def commit_in_name(commit: str) -> str:
 
 
 def name_of(study: str, base: str, head: str, attempt: int = 1) -> str:
-    """The name of the study that compares two commits.
+    """Return the name of the study that compares two arms, given by the hashes of what their runs start from.
 
     >>> name_of("harmless", "1a2b3c4d5e", "5d6e7f8a9b"), name_of("harmless", "1a2b3c4d5e", "5d6e7f8a9b", 2)
     ('harmless-1a2b3c4-5d6e7f8', 'harmless-1a2b3c4-5d6e7f8-2')
@@ -128,7 +128,7 @@ def name_of(study: str, base: str, head: str, attempt: int = 1) -> str:
 
 
 def attempt_of(name: str, base: str, head: str) -> tuple[str, int] | None:
-    """The study and the attempt in the name of a comparison of two commits; none of any other name.
+    """Return the study and the attempt in the name of a comparison of two hashes; none of any other name.
 
     >>> name = name_of("width", "0" * 40, "1" * 40, attempt=2)
     >>> attempt_of(name, "0" * 40, "1" * 40), attempt_of("other", "0" * 40, "1" * 40)
@@ -138,15 +138,35 @@ def attempt_of(name: str, base: str, head: str) -> tuple[str, int] | None:
     return None if parts is None else (parts[1], int(parts[2] or 1))
 
 
-def comparison(document: Mapping[str, Any], base: str, head: str, *, attempt: int = 1, why: str = "") -> dict[str, Any]:
-    """The plain data of a gate's study for two commits, given by their full hashes.
+def is_name_of(name: str) -> bool:
+    """Return true of a name that `ablate gate` gives: that of its study, two short hashes, and perhaps an attempt.
 
-    `seeds: fresh N` becomes N seeds that follow from its name, or where base runs are shared from study, base and
-    attempt. `why` is the reason of a further attempt, which becomes its question.
+    >>> is_name_of("harmless-1a2b3c4-5d6e7f8-2"), is_name_of("harmless")
+    (True, False)
     """
-    # 1. Name, title and question of a study of its own: each pair of commits is registered by itself.
-    study = str(document["study"])
-    name = name_of(study, base, head, attempt)
+    return re.fullmatch(r".+-[0-9a-f]{7}-[0-9a-f]{7}(-[0-9]+)?", name) is not None
+
+
+def fresh_seeds(document: Mapping[str, Any]) -> int | None:
+    """Return N of a gate's `seeds: fresh N`; none where it lists its seeds.
+
+    >>> fresh_seeds({"seeds": "fresh 8"}), fresh_seeds({"seeds": [1, 2, 3]})
+    (8, None)
+    """
+    seeds = document["seeds"]
+    fresh = re.fullmatch(r"fresh ([1-9][0-9]{0,3})", seeds) if isinstance(seeds, str) else None
+    return None if fresh is None else int(fresh[1])
+
+
+def comparison(
+    document: Mapping[str, Any], *, name: str, base: str, head: str, seeds: Iterable[int] | None = None, why: str = ""
+) -> dict[str, Any]:
+    """Return the plain data of a gate's study for two commits, given by their full hashes.
+
+    `seeds` take the place of `seeds: fresh N`; without them the document's own stay. `why` is the reason of a further
+    attempt, which becomes its question.
+    """
+    # 1. Name, title and question of a study of its own: each pair of contents is registered by itself.
     written = dict(document) | {
         "study": name,
         "title": f"{document['title']} ({commit_in_name(base)} to {commit_in_name(head)})",
@@ -161,16 +181,8 @@ def comparison(document: Mapping[str, Any], base: str, head: str, *, attempt: in
         arm: {**(overrides or {}), "commit": {BASE: base, HEAD: head}[arm]}
         for arm, overrides in document["variants"].items()
     }
-    # 3. Seeds that follow from the name, and not from what lies here: CI starts from a clean clone each time.
-    fresh = re.fullmatch(r"fresh ([1-9][0-9]{0,3})", document["seeds"]) if isinstance(document["seeds"], str) else None
-    if fresh is not None:
-        n_seeds = int(fresh[1])
-        shared = document.get("base_runs") == "shared"
-        seeds = (
-            seeds_of_base(study, base, attempt, n_seeds)
-            if shared
-            else seeds_following(f"{study} {base} {head} {attempt}", n_seeds)
-        )
+    # 3. Its seeds, which no file can know beforehand.
+    if seeds is not None:
         written["seeds"] = list(seeds)
     return written
 

@@ -38,6 +38,8 @@ class Held:
     """Why nothing can be said, as a clause; empty where it was compared."""
     moved_to: str = ""
     """The commit that the name means now, where it is another: harmless, since the hash is pinned."""
+    is_gone: bool = False
+    """The commit is in no clone here; its files were compared, each by its own object."""
 
 
 def copy_of(root: Root, pin: CommitPin) -> Path:
@@ -77,7 +79,8 @@ def _held(root: Root, repository: Repository | None, name: str, pin: CommitPin) 
     more = [f"commit {pin.short}: {len(faults) - _SHOWN} more files"] if len(faults) > _SHOWN else []
     now = None if name == WORKTREE else repository.commit_of(name)
     moved = now if now is not None and now != pin.commit else ""
-    return Held(name, pin, faults=(*faults[:_SHOWN], *more), moved_to=moved)
+    gone = not repository.has(pin.commit)
+    return Held(name, pin, faults=(*faults[:_SHOWN], *more), moved_to=moved, is_gone=gone)
 
 
 def _differing(copy: Path, pin: CommitPin) -> Iterator[str]:

@@ -27,14 +27,17 @@ def read_files(repository: Repository, pin: CommitPin) -> Iterator[tuple[Committ
 
 
 def damaged(repository: Repository, pin: CommitPin) -> Iterator[str]:
-    """What speaks against a pinned commit in its repository, a clause each; nothing where all of it is whole."""
-    if not repository.has(pin.commit):
+    """Yield what speaks against a pinned commit in its repository, a clause each; nothing where its files are whole.
+
+    A commit that is gone is a fault only together with a file: after an amended message other commits hold its files.
+    """
+    lost = [file for file, data in read_files(repository, pin) if data is None]
+    if lost and not repository.has(pin.commit):
         where = "this shallow clone" if repository.is_shallow else "this repository"
         yield f"commit {pin.short} is not in {where}"
-    for file, data in read_files(repository, pin):
-        if data is None:
-            here = "is other bytes than" if repository.has(file.blob) else "is missing, which is"
-            yield f"{file.path} of commit {pin.short}: object {file.blob[:12]} {here} the registered file"
+    for file in lost:
+        here = "is other bytes than" if repository.has(file.blob) else "is missing, which is"
+        yield f"{file.path} of commit {pin.short}: object {file.blob[:12]} {here} the registered file"
 
 
 def lay_out(repository: Repository, pin: CommitPin, folder: Path) -> CommittedFile | None:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from prereg.commits.layout import damaged
 from prereg.commits.objects import Repository, TreeEntry
 from prereg.commits.pins import LINK, WORKTREE, CodeChanges, CommitPin, CommittedFile
 from prereg.commits.worktree import changed_paths, commit_worktree, scratch_repository
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _OWN_FOLDERS = ("studies", "reports", "data/runs", "data/try", "data/corpora", "data/tokenizers")
 """What ablate writes below the root: no code of an arm, unless `code:` or the command names it."""
+_WRITTEN_HERE = _OWN_FOLDERS[1:]
+"""The same without studies/, in which a user may keep code."""
 _MOST_FILES = 2000
 _MOST_BYTES = 2**28
 _SHOWN = 5
@@ -117,6 +120,10 @@ def _resolved(
     for name in names:
         try:
             earlier = registered.get(name)
+            # An amended or rebased commit may be gone from a fresh clone, and the files that runs start from be there.
+            if earlier is not None and not repository.has(earlier.commit) and not any(damaged(repository, earlier)):
+                pins[name] = earlier
+                continue
             commit = _commit(study, repository, laid_out, name) if earlier is None else earlier.commit
             pins[name] = pin_commit(repository, commit, laid_out)
         except RegistrationError as error:
@@ -141,7 +148,8 @@ def _changes(
             ),
         )
         for name, pin in pins.items()
-        if pin.sha256 != pins[against].sha256
+        # Of a commit that is gone git cannot say what differs; the lock has it from the registration.
+        if pin.sha256 != pins[against].sha256 and repository.has(pins[against].commit) and repository.has(pin.commit)
     }
 
 
@@ -152,8 +160,19 @@ def _commit(study: Study, repository: Repository, laid_out: LaidOut, name: str) 
     commit = repository.commit_of(name)
     if commit is None:
         raise missing_commit(repository, f"'{name}' is no commit of this repository")
-    require_as_committed(repository, commit, laid_out, named=f"'{name}'", worktree=f"commit: {WORKTREE}")
+    # With the working tree as another arm, HEAD without its changes is what it is compared with.
+    if not _has_worktree_as_arm(study, repository, laid_out, commit):
+        require_as_committed(repository, commit, laid_out, named=f"'{name}'", worktree=f"commit: {WORKTREE}")
     return commit
+
+
+def _has_worktree_as_arm(study: Study, repository: Repository, laid_out: LaidOut, commit: str) -> bool:
+    """Return true where another arm than `commit` is the working tree as it lies here, by its name or by its hash."""
+    names = study.commits.values()
+    if WORKTREE in names or len(set(names)) == 1 or commit != repository.commit_of("HEAD"):
+        return WORKTREE in names
+    # `ablate gate` writes the commit of the working tree by its hash.
+    return commit_worktree(repository, laid_out.counts) in {name for name in names if name != commit}
 
 
 def require_as_committed(repository: Repository, commit: str, laid_out: LaidOut, *, named: str, worktree: str) -> None:
@@ -210,6 +229,11 @@ class LaidOut:
         if path in self.words or _below(path, self.code):
             return True
         return not self.code and not _below(path, _OWN_FOLDERS)
+
+    def is_left_out(self, path: str) -> bool:
+        """Return true of a file of the user's that no run is started from, such as a module outside `code:`."""
+        is_of_studies = PurePosixPath(path).parent.as_posix() == "studies"
+        return not self.counts(path) and not is_of_studies and not _below(path, _WRITTEN_HERE)
 
 
 def _plain(paths: Iterable[str]) -> frozenset[str]:

@@ -22,14 +22,34 @@ _MESSAGE = "The working tree, as ablate pins it for an arm"
 
 
 def changed_paths(repository: Repository, counts: Callable[[str], bool]) -> tuple[str, ...]:
-    """Paths from the root, among those that count, that are not in the working tree as HEAD has them, or are in no
-    commit and not ignored."""
+    """Return the paths from the root, among those that count, that are not in the working tree as HEAD has them, or are
+    in no commit and not ignored."""
     words = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=none")
     listed = repository.output(*words, "--", ".")
     paths = (os.fsdecode(line[3:]) for line in listed.split(b"\0") if line)
     # `git status` names paths from the top, also from within a folder.
-    inside = (path.removeprefix(repository.prefix) for path in paths if path.startswith(repository.prefix))
-    return tuple(path for path in inside if counts(path))
+    inside = [path.removeprefix(repository.prefix) for path in paths if path.startswith(repository.prefix)]
+    changed = [path for path in inside if counts(path)]
+    return tuple(dict.fromkeys((*changed, *_changed_unseen(repository, counts))))
+
+
+def _changed_unseen(repository: Repository, counts: Callable[[str], bool]) -> Iterator[str]:
+    """Yield paths whose bytes differ from HEAD's and at which git was told not to look (`update-index
+    --assume-unchanged`, `--skip-worktree`)."""
+    # `-v` marks each entry: lower case where it is assumed unchanged, S where it is skipped.
+    marked = _names(repository.output("ls-files", "-v", "-z", "--", "."))
+    hidden = {line[2:] for line in marked if line[0].islower() or line[0] == "S"}
+    looked_at = [path for path in sorted(hidden) if counts(path) and (repository.root / path).is_file()]
+    head = repository.commit_of("HEAD") if looked_at else None
+    if head is None:
+        return
+    committed = {entry.path: entry.oid for entry in repository.entries(repository.tree_of(head))}
+    for path in looked_at:
+        data = (repository.root / path).read_bytes()
+        oid = repository.output("hash-object", "--no-filters", "--stdin", data=data).decode().strip()
+        # A file that a sparse checkout leaves out is not here, and none that somebody edits.
+        if oid != committed.get(path):
+            yield path
 
 
 @contextmanager

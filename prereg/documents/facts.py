@@ -112,6 +112,7 @@ class Frozen(_Read):
     false_adoption: Chance | None = None
     adopting: tuple[str, ...] = ()
     worst: tuple[Scenario, ...] = ()
+    wrong_answer: Chance | None = None
     seconds_per_run: float | None = None
     timed: str = ""
     cost_s: float | None = None

@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 
 from prereg.frozen import FrozenModel
+from prereg.registry.canon import sha256_of
 from prereg.text import counted
 
 Event = Literal[
@@ -38,6 +39,9 @@ REPAIRS = ("cut_back", "ended_line")
 
 FIRST = "0" * 64
 """What the first entry names as the hash of the one before."""
+
+Nonce = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+"""128 random bits, drawn by the call that wrote the entry."""
 
 EvidenceState = Literal["none", "runs started", "outcomes read"]
 """What is known of a study's outcome, from nothing to most."""
@@ -166,6 +170,35 @@ class SameRuns(FrozenModel):
     """The event of its ledger that says most of its outcome."""
 
 
+class ComparedArm(FrozenModel):
+    """What the runs of one arm of a comparison start from."""
+
+    files: str
+    """sha256 over the files of its commit that a run is started from."""
+    config: str
+    """sha256 of its configuration."""
+
+    @property
+    def sha256(self) -> str:
+        """One hash over both, the same for every commit that starts the same runs."""
+        return sha256_of({"files": self.files, "config": self.config})
+
+
+class ComparedContents(FrozenModel):
+    """What `ablate gate` compares by a study, whatever the commits are called."""
+
+    gate: str
+    """The gate's study, from which the study of this comparison was written."""
+    attempt: int
+    """Which comparison of these contents by that study, from 1."""
+    base: ComparedArm
+    """What runs of base start from."""
+    head: ComparedArm
+    """What runs of head start from."""
+    nonce: str | None = None
+    """Drawn when the contents were fixed; the seeds follow from it. None where the gate's study lists its seeds."""
+
+
 class PromiseEntry(Entry):
     """A promise: a study's first one, or one that replaces it."""
 
@@ -192,6 +225,8 @@ class RegisteredEntry(PromiseEntry):
     """The study was registered for the first time."""
 
     event: Literal["registered"] = "registered"
+    compared: ComparedContents | None = None
+    """Of a comparison that `ablate gate` registered: what it compares, and the nonce that its seeds follow from."""
 
 
 class Difference(FrozenModel):
@@ -505,7 +540,7 @@ class AttestedEntry(Entry):
 
 
 class EarlierCampaign(FrozenModel):
-    """A campaign that the ledger held when another one on the same metric was registered."""
+    """A campaign of the same trainer, start or metric as another one, and how far it had come."""
 
     campaign: str
     """Its name."""
@@ -515,16 +550,37 @@ class EarlierCampaign(FrozenModel):
     """How many of them it had kept."""
     same_start: bool
     """Whether code, data and configuration of its start are the same."""
+    same_trainer: bool | None = None
+    """Whether its trainer is the same; absent in entries that named campaigns on the same metric alone."""
+    same_metric: bool = True
+    """Whether it is on the same metric; absent in entries that named no other."""
+    confirmation: str | None = None
+    """The verdict of its last confirmation that was decided; absent where none was."""
+
+    @model_serializer(mode="wrap")
+    def _as_given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The fields that were given: a line of an earlier version is written again as the same bytes."""
+        return {name: value for name, value in dump(self).items() if name in self.model_fields_set}
 
     @property
     def words(self) -> str:
-        """It and its proposals.
+        """It, how it ended, and what it shares.
 
         >>> EarlierCampaign(campaign="night", proposals=3, kept=0, same_start=True).words
         "'night' (3 proposals, 0 kept; the same start)"
+        >>> EarlierCampaign(
+        ...     campaign="day", proposals=4, kept=2, same_start=False, same_trainer=True, same_metric=False
+        ... ).words
+        "'day' (4 proposals, 2 kept, no confirmation; the same trainer, another start, another metric)"
         """
-        start = "the same start" if self.same_start else "another start"
-        return f"'{self.campaign}' ({counted(self.proposals, 'proposal')}, {self.kept} kept; {start})"
+        end = f"{counted(self.proposals, 'proposal')}, {self.kept} kept"
+        if self.confirmation is not None:
+            end += f", confirmation: {self.confirmation}"
+        elif self.kept:
+            end += ", no confirmation"
+        trainer = {True: "the same trainer, ", False: "another trainer, ", None: ""}[self.same_trainer]
+        start = "the same start" if self.same_start else f"{trainer}another start"
+        return f"'{self.campaign}' ({end}; {start}{'' if self.same_metric else ', another metric'})"
 
 
 class OpenedEntry(Entry):
@@ -541,8 +597,11 @@ class OpenedEntry(Entry):
     """sha256 over code, data, corpora and tasks that every run of it is made with, but for those of commits."""
     start_commit: str | None = None
     """The commit that it starts from, by its full hash."""
+    seeds_follow_from: Literal["nonce"] | None = None
+    """`nonce`: every proposal and every confirmation has a nonce, from which its seeds follow. It is a part of the hash
+    `registration`. Absent of a campaign from before there were nonces, whose seeds could be computed beforehand."""
     earlier: Annotated[tuple[EarlierCampaign, ...], Listed] = ()
-    """Earlier campaigns on the same metric: the error that this one bounds leaves theirs out."""
+    """Earlier campaigns of the same trainer, start or metric: the error that this one bounds leaves theirs out."""
 
 
 class Change(FrozenModel):
@@ -566,7 +625,10 @@ class ProposedEntry(Entry):
     why: str
     """Why it may help, in the user's words."""
     seeds: Annotated[tuple[int, ...], Listed]
-    """The seeds of all its stages, which follow from the entry before this one, and from what is proposed."""
+    """The seeds of all its stages, which follow from the entry before this one, from what is proposed, and from the
+    nonce."""
+    nonce: Nonce | None = None
+    """Drawn after everything that is proposed was fixed; absent only in a campaign from before there were nonces."""
     best_sha256: str
     """sha256 of commit and settings that it is compared with."""
     content_sha256: str
@@ -612,7 +674,10 @@ class ConfirmingEntry(Entry):
     best_sha256: str
     """sha256 of commit and settings of the best that it is about."""
     seeds: Annotated[tuple[int, ...], Listed]
-    """Its seeds, which follow from the entry before this one, and from the best."""
+    """Its seeds, which follow from the entry before this one, from the best, and from the nonce."""
+    nonce: Nonce | None = None
+    """Drawn after the best and the number of seeds were fixed; absent only in a campaign from before there were
+    nonces."""
     run_as: str
     """The study that carries it out."""
     again: str | None = None

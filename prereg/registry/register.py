@@ -40,6 +40,7 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import (
     AmendedEntry,
     CallStartedEntry,
+    ComparedContents,
     Difference,
     Entry,
     EvidenceState,
@@ -80,8 +81,9 @@ def register_study(
     tool: dict[str, str],
     at: str,
     override: Override | None = None,
+    compared: ComparedContents | None = None,
 ) -> tuple[Registration, PromiseEntry]:
-    """Register a study: its lock, and an entry of the ledger.
+    """Register a study: its lock, and an entry of the ledger, with what `ablate gate` compares by it.
 
     Returns the registration and the entry that made it; of what is registered and unchanged, those that it has. Raises
     `RegistrationError` where the study was changed since, or another study has sealed its runs, and `LedgerError` for a
@@ -119,7 +121,11 @@ def register_study(
         except RegistrationError:
             pending_lock(root, name).unlink()
             raise
-        entry = ledger.append(RegisteredEntry(**_promise(root, registration, at=at, file=file)))
+        promise = _promise(root, registration, at=at, file=file)
+        # Left out of any other study's entry, which keeps the bytes that it had before there were comparisons.
+        if compared is not None:
+            promise["compared"] = compared
+        entry = ledger.append(RegisteredEntry(**promise))
         return _in_force(root, registration, ledger), entry
 
 

@@ -110,6 +110,28 @@ class Diagrams:
             diagram = children[value]
         return values
 
+    def variables(self, diagram: int) -> frozenset[int]:
+        """The variables whose values make a difference to the diagram.
+
+        >>> diagrams = Diagrams((3, 2))
+        >>> first, second = diagrams.among(0, [0]), diagrams.among(1, [1])
+        >>> sorted(diagrams.variables(diagrams.either(first, diagrams.both(diagrams.denied(first), second))))
+        [0, 1]
+        >>> sorted(diagrams.variables(diagrams.either(first, diagrams.denied(first))))
+        []
+        """
+        # A node whose value makes no difference is never made, so that every variable of a node makes one.
+        visited, waiting = {FALSE, TRUE}, [diagram]
+        found = set()
+        while waiting:
+            node = waiting.pop()
+            if node not in visited:
+                visited.add(node)
+                level, children = self._nodes[node]
+                found.add(level)
+                waiting.extend(children)
+        return frozenset(found)
+
     def _skipped(self, level: int, node: int) -> int:
         """Cases of the variables between a level and a node below it, which the node does not look at."""
         cases = 1

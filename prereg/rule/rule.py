@@ -218,6 +218,39 @@ class Rule:
         return tuple(question for of_line in of_lines for question in of_line)
 
     @property
+    def constant_verdict(self) -> str | None:
+        """The verdict that the rule gives in every case; none where outcomes or stability can change it.
+
+        >>> lines = [DecisionLine(verdict="yes", when="supported(gain)"), DecisionLine(verdict="yes")]
+        >>> Rule.parse(lines, hypotheses=["gain"], variants=[]).constant_verdict
+        'yes'
+        """
+        verdicts = {line.verdict for line in self.lines}
+        return next(iter(verdicts)) if len(verdicts) == 1 else None
+
+    @cached_property
+    def deciding_hypotheses(self) -> frozenset[str]:
+        """The hypotheses whose outcome can change the verdict: one that is asked about in vain is not among them.
+
+        >>> asked = "supported(gain) and (supported(harm) or not supported(harm))"
+        >>> lines = [DecisionLine(verdict="yes", when=asked), DecisionLine(verdict="no")]
+        >>> sorted(Rule.parse(lines, hypotheses=["gain", "harm"], variants=[]).deciding_hypotheses)
+        ['gain']
+        """
+        return self._proof.deciding_hypotheses()
+
+    def is_remainder(self, line: int) -> bool:
+        """Whether a line, from 1, holds whatever comes out, so that it is what is left when no line above it holds.
+
+        >>> lines = [DecisionLine(verdict="yes", when="supported(gain)")]
+        >>> lines += [DecisionLine(verdict="no", when="supported(gain) or not supported(gain)")]
+        >>> rule = Rule.parse(lines, hypotheses=["gain"], variants=[])
+        >>> rule.is_remainder(1), rule.is_remainder(2)
+        (False, True)
+        """
+        return self._proof.holds_always(line)
+
+    @property
     def arms_read(self) -> tuple[str, ...]:
         """Variants whose stability some line reads, in the order of first mention."""
         return tuple(dict.fromkeys(question.name for question in self.questions if question.state == "stable"))
@@ -318,6 +351,23 @@ class _Proof:
             )
             for number, (line, settled) in enumerate(zip(self.lines, self.settled, strict=True), start=1)
         ]
+
+    def holds_always(self, line: int) -> bool:
+        """Whether every case that can come about satisfies a line, from 1."""
+        return self.true_for[line - 1] == self.possible
+
+    def deciding_hypotheses(self) -> frozenset[str]:
+        """The hypotheses whose outcome can change the verdict."""
+        # Cases that exclude each other are counted here too: they can only add a hypothesis, and never hide one.
+        cases_of: dict[str, int] = {}
+        left = TRUE
+        for line, cases in zip(self.lines, self.satisfied, strict=True):
+            settled = self.diagrams.both(cases, left)
+            cases_of[line.verdict] = self.diagrams.either(cases_of.get(line.verdict, FALSE), settled)
+            left = self.diagrams.both(left, self.diagrams.denied(cases))
+        deciding: frozenset[int] = frozenset().union(*map(self.diagrams.variables, cases_of.values()))
+        names = [self.names[variable] for variable in deciding]
+        return frozenset(name for of_variant, name in names if not of_variant)
 
     def reached(
         self, possible: Mapping[str, Collection[Outcome]], stable: Mapping[str, Collection[bool]] | None = None

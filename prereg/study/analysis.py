@@ -128,6 +128,8 @@ class Looks(FrozenModel):
     """Numbers of seeds at which the data are looked at, ascending; the last equals the number of seeds."""
     spending: Literal["obrien_fleming", "pocock"] = "obrien_fleming"
     """Lan-DeMets spending function. A two-sided test spends alpha/2 on each side, as in gsDesign."""
+    if_identical: Literal["continue", "stop"] = "continue"
+    """stop: the study ends at the first look at which both runs of every pair recorded the same values to the bit."""
 
 
 class EProcess(FrozenModel):

@@ -122,6 +122,19 @@ def test_nothing_is_shown_of_a_confirmation_before_all_its_runs_and_a_proposal_e
     assert done["seeds"] == answer["seeds"]
 
 
+def test_a_confirmation_that_is_inadmissible_shows_no_total_gain(project: Project) -> None:
+    """One of five pairs is lost, and what it would have shown could change the answer."""
+    project.set("gain=0.3")
+    (project.path.parent / "stop.nan").write_text("0.3", encoding="utf-8")
+    code, answer = confirm(project)
+    assert (code, answer["answer"]) == (Exit.INADMISSIBLE, "inadmissible")
+    assert answer["total_gain"] is None and answer["decision"]["findings"] == []
+    assert ablate(project.monkeypatch, "confirm", project.campaign) == Exit.INADMISSIBLE
+    shown = " ".join(project.capsys.readouterr().out.split())
+    assert "lost pairs" in shown and "Total gain" not in shown and "Sum of kept" not in shown
+    assert "0.300" not in shown.partition("Proposals")[0]
+
+
 @pytest.mark.slow
 def test_the_default_number_of_seeds_shows_the_smallest_gain_by_the_assumed_noise(project: Project) -> None:
     # Differences of SD .05, a smallest gain of .05: one SD, which a two-sided t test at .05 shows with power 80% at
@@ -139,6 +152,33 @@ def rewritten(changed: Any) -> None:
     for entry in before:
         if (new := changed(entry)) is not None:
             fresh.append(new.model_copy(update={"index": -1, "sha256": "", "previous": ""}))
+
+
+@pytest.mark.slow
+def test_another_campaign_of_the_trainer_and_how_it_ended_is_named_wherever_results_are(reporting: Project) -> None:
+    project = reporting
+    project.set("gain=0.3")
+    confirm(project, "--seeds", "3")
+    project.campaign = Path("campaigns/evening.yaml")
+    project.write(campaign="evening", metric="speed", better="higher", guardrails=[], smallest=0.0)
+    night = "'night' (1 proposal, 1 kept, confirmation: confirmed; the same start, another metric)"
+    said = f"1 of the same trainer, start or metric: {night}"
+
+    def shown(*words: object) -> str:
+        ablate(project.monkeypatch, *words)
+        return " ".join(project.capsys.readouterr().out.split())
+
+    assert said in shown("register", project.campaign)
+    assert said in shown("propose", project.campaign, "--set", "speed=2.0", "--why", "x", "--jobs", "1")
+    for verb in ("propose", "check", "confirm"):
+        assert said in shown(verb, project.campaign), verb
+    assert f"leaves out 1 other campaign of the same trainer, start or metric: {night}" in shown(
+        "verify", project.campaign
+    )
+    shown("report", project.campaign)
+    for form in ("md", "html"):
+        page = (project.path / "reports" / "evening" / f"campaign.{form}").read_text(encoding="utf-8")
+        assert "confirmation: confirmed; the same start, another metric" in " ".join(page.split())
 
 
 @pytest.mark.slow

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from test_cli import ablate
-from test_gate import HYPOTHESES, OTHER_NOISE, Repository, document
+from test_gate import HYPOTHESES, OTHER_NOISE, Repository
 from test_gate import repository as repository_of_a_gate
 
 from ablate.cli.options import Exit
-from prereg.commits.gate import comparison
+from prereg.commits.gate import seeds_of_base
 from prereg.study.load import load_study
 
 __all__ = ["repository_of_a_gate"]
@@ -48,21 +48,16 @@ def runs(repository: Repository, event: str, study: str) -> list[tuple[str, int]
 
 
 def test_seeds_follow_from_study_base_and_attempt_alone() -> None:
-    base, other_base, one, other = ("a" * 40, "b" * 40, "c" * 40, "d" * 40)
-    shared, own = document(base_runs="shared"), document()
-    seeds = comparison(shared, base, one)["seeds"]
-    assert comparison(shared, base, other)["seeds"] == seeds
-    more = comparison(shared | {"seeds": "fresh 6"}, base, one)["seeds"]
+    base, other_base = "a" * 40, "b" * 40
+    seeds = seeds_of_base("harmless", base, 1, 4)
+    more = seeds_of_base("harmless", base, 1, 6)
     assert more[:4] == seeds and len({*more}) == 6
     elsewhere = [
-        comparison(shared, other_base, one),
-        comparison(shared, base, one, attempt=2, why="undecided"),
-        comparison(shared | {"study": "another"}, base, one),
-        comparison(own, base, one),
-        comparison(own, base, other),
+        seeds_of_base("harmless", other_base, 1, 4),
+        seeds_of_base("harmless", base, 2, 4),
+        seeds_of_base("another", base, 1, 4),
     ]
-    assert all(not {*written["seeds"]} & {*seeds} for written in elsewhere)
-    assert elsewhere[3]["seeds"] != elsewhere[4]["seeds"]
+    assert all(not {*drawn} & {*seeds} for drawn in elsewhere)
 
 
 def test_a_second_comparison_trains_head_alone_and_says_what_it_used(gates: Repository, tmp_path: Path) -> None:

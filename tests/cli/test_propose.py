@@ -30,10 +30,15 @@ gain, speed = float(sys.argv[1]), float(sys.argv[2])
 seed = int(os.environ["ABLATE_SEED"])
 if os.path.exists("../stop"):
     sys.exit(3)
+diverges = gain >= 9.0
+# One run of the gain that this file names, the first that finds it.
+if os.path.exists("../stop.nan") and float(open("../stop.nan").read()) == gain:
+    os.unlink("../stop.nan")
+    diverges = True
 noise = random.Random(seed).gauss(0, 0.2) + random.Random(f"{seed} {gain} {speed}").uniform(-1e-4, 1e-4)
-loss = float("nan") if gain >= 9.0 else 3.0 - gain + noise
+loss = float("nan") if diverges else 3.0 - gain + noise
 with open("metrics.jsonl", "w") as rows:
-    values = {"train/loss": loss} | ({"val/loss": loss, "speed": speed + noise} if gain < 9.0 else {})
+    values = {"train/loss": loss} | ({"val/loss": loss, "speed": speed + noise} if not diverges else {})
     for metric, value in values.items():
         rows.write(json.dumps({"step": 1, "metric": metric, "value": value}) + "\\n")
 """
@@ -148,6 +153,35 @@ def test_a_keep_is_the_next_best_and_every_end_counts_against_the_budget(project
     assert project.verify() == Exit.OK
     assert ablate(project.monkeypatch, "status", "studies/night-p1.yaml", "--json") == Exit.OK
     assert json.loads(project.capsys.readouterr().out)["decided"] == "keep"
+
+
+@pytest.mark.parametrize("gain_that_diverges", [0.3, 0.0])
+def test_one_run_that_diverged_drops_the_change_unseen_and_the_campaign_goes_on(
+    project: Project, gain_that_diverges: float
+) -> None:
+    """At the last stage, on either side: the study asks what the lost pair could change, and the campaign does not."""
+    project.write(stages={"seeds": [5]}, guardrails=[])
+    (project.path.parent / "stop.nan").write_text(str(gain_that_diverges), encoding="utf-8")
+    code, answer = project.set("gain=0.3")
+    assert (code, answer["answer"], answer["decision"]["reason"]) == (Exit.WORSE, "drop", "no_value")
+    assert (answer["faults"], answer["decision"]["parts"]) == ([], [])
+    assert ablate(project.monkeypatch, "propose", project.campaign) == Exit.WORSE
+    shown = " ".join(project.capsys.readouterr().out.split())
+    assert "a run has no value of val/loss" in shown
+    assert "could be" not in shown and "'keep'" not in shown and "val/loss gains" not in shown
+    assert project.verify() == Exit.OK
+    code, after = project.set("gain=0.4")
+    assert (code, after["answer"], after["number"]) == (Exit.OK, "keep", 2)
+    assert project.verify() == Exit.OK
+
+
+def test_two_changes_whose_runs_diverge_at_once_are_not_the_same_runs(project: Project) -> None:
+    """All that such runs have recorded is that they diverged, which is alike whatever they train."""
+    assert project.set("gain=9.0")[:1] == (Exit.WORSE,)
+    code, answer = project.set("gain=9.5")
+    assert (code, answer["answer"], answer["faults"]) == (Exit.WORSE, "drop", [])
+    assert project.set("gain=0.3")[0] == Exit.OK
+    assert project.verify() == Exit.OK
 
 
 def test_a_campaign_out_of_budget_says_so_and_begins_nothing(project: Project) -> None:

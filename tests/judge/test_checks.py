@@ -42,7 +42,7 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.audit import checks_section
 from docs.generator import PAGES
 from prereg.registry.amendments import AMENDMENT_EFFECTS
-from prereg.registry.ledger_entry import Entry, Event
+from prereg.registry.ledger_entry import ComparedArm, ComparedContents, Entry, Event
 from prereg.registry.registration import Registration
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +62,7 @@ LOST = "no start of a run was lost before its seal"
 FORWARD = "the ledger's times run forward"
 BEGUN = "no run began before its registration"
 HERE = "every sealed run was started here"
+ANNOUNCED = "a comparison of commits is the one that its entry announced"
 STATES = "every run states what its pair shares"
 
 
@@ -165,6 +166,13 @@ def unregistered(_: Registration, e: Evidence) -> Evidence:
     return replace(e, ledger=e.ledger[1:])
 
 
+def announced_as_comparison(_: Registration, e: Evidence) -> Evidence:
+    """The study's first entry says that it compares two commits."""
+    arm = ComparedArm(files="1" * 64, config="2" * 64)
+    compared = ComparedContents(gate="harmless", attempt=1, base=arm, head=arm, nonce="0" * 32)
+    return replace(e, ledger=(e.ledger[0].model_copy(update={"compared": compared}), *e.ledger[1:]))
+
+
 SMALLEST = ("hypotheses.gain_ln.smallest", 0.01, 0.02)
 RULE = ("decision[0].verdict", "a", "b")
 
@@ -174,6 +182,7 @@ CHECKS: list[tuple[str, str | None, Break, str]] = [
     (INTACT, "inadmissible", lambda r, e: replace(e, ledger_faults=("entry 3 does not follow entry 2",)), "entry 3"),
     (INTACT, "inadmissible", entry("amended", 1, previous="9" * 64, evidence="none"), ""),
     (FIRST, "inadmissible", unregistered, ""),
+    (ANNOUNCED, "inadmissible", announced_as_comparison, "the lock has other arms"),
     (READ, "inadmissible", amended("outcomes read", RULE), ""),
     (READ, "note", amended("outcomes read", ("title", "a", "b")), ""),  # it touches nothing
     (STARTED, "inadmissible", amended("runs started", RULE), ""),

@@ -69,6 +69,12 @@ def of(text: str, smallest: float = 0.05, **more: Any) -> dict[str, Any]:
     return claims(gain=claim(text, smallest)) | more
 
 
+def deciding(*conditions: str | None, first: str = "better", last: str = "inconclusive") -> dict[str, Any]:
+    """Conditions of the verdict `first`, and of `last`; of one alone there is no last line."""
+    lines = [{"verdict": first, "when": conditions[0]}]
+    return {"decision": [*lines, {"verdict": last}] if conditions[1:] else lines}
+
+
 GAIN, HARM = claim("layernorm lowers val/loss"), claim("layernorm does_not_worsen val/accuracy", role="guardrail")
 ITEMS = {"measure": {"harness": HARNESS}}
 NOISE = {name: {"sd": 0.02, "correlation": 0.5} for name in ("val/loss", "val/accuracy")}
@@ -88,6 +94,25 @@ WARNINGS: list[tuple[str, dict[str, Any], int | None, list[str] | None]] = [
     ("direction", of("layernorm raises val/loss"), None, ["lower is better", "claim: layernorm lowers val/loss,"]),
     ("direction", claims(gain=claim("layernorm raises val/loss above 2 by at least 0.05", None)), None,
         ["claim: layernorm lowers val/loss below 2 by at least 0.05,"]),
+    ("rule", {"decision": [{"verdict": "better"}]}, None,
+        ["the verdict is 'better' whatever comes out: no claim and no stability", 'when: "supported(gain)"']),
+    ("rule", deciding("supported(gain) or not supported(gain)"), None, ["'better' whatever comes out"]),
+    ("rule", deciding("supported(gain)", None, last="better"), None, ["'better' whatever comes out"]),
+    ("rule", deciding("supported(gain)", None), None, None),
+    ("rule", deciding("supported(gain)", None, last="keep none"), None, None),
+    ("rule", deciding("not supported(gain)", None), None,
+        ["'better' is the verdict also where every claim is inconclusive", "when: refuted(gain), if gain is to be"]),
+    ("rule", deciding("refuted(gain) or inconclusive(gain)", None), None, None),  # inconclusive is asked for
+    ("rule", deciding("stable(none)", None), None, ["the primary claim gain cannot change the verdict"]),
+    ("rule", deciding("refuted(gain)", None) | claims(gain=GAIN, more=claim("layernorm lowers train/loss")), None,
+        ["the primary claim more cannot change the verdict", "that asks about more, or role: exploratory"]),
+    ("rule", deciding("refuted(gain) and (supported(more) or not supported(more))", None)
+        | claims(gain=GAIN, more=claim("layernorm lowers train/loss")), None, ["the primary claim more cannot"]),
+    ("rule", deciding("refuted(gain)", None)
+        | claims(gain=GAIN, more=claim("layernorm lowers train/loss", role="secondary")), None, None),
+    ("rule", deciding("supported(gain)", None, first="gain (p<.001)"), None,
+        ["the verdict 'gain (p<.001)' states a p value", "verdict: gain; the report"]),
+    ("rule", deciding("supported(gain)", None, first="no gap < 3, up 5%"), None, None),
     ("schedule", warming(30), None,
         ["the learning rate of 'layernorm' never reaches its peak: warmup 30 of 30 steps", "optim.warmup: 3, or more"]),
     ("schedule", warming(29), None, None),

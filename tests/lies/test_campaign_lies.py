@@ -125,10 +125,23 @@ def promising(**fields: Any) -> Callable[[Holding], None]:
         opened = lines[0]["body"]
         old = lines[0]["registration"]
         opened["campaign"] |= fields
-        new = campaign_sha256(opened["campaign"], opened["start_sha256"], None)
+        new = campaign_sha256(opened["campaign"], opened["start_sha256"], None, "nonce")
         return [line | {"registration": new} if line["registration"] == old else line for line in lines]
 
     return entries(change)
+
+
+def without_nonce(body: Line) -> None:
+    """What somebody writes who wants to know the seeds first: the seeds of the rule without a nonce."""
+    body.pop("nonce")
+    # The forgery writes the chain anew, so that the entry before has another hash; whatever it is, no nonce is enough.
+    body["seeds"] = [*range(1, 1 + len(body["seeds"]))]
+
+
+def of_before_nonces(lines: list[Line]) -> list[Line]:
+    """The promise of nonces taken back, in the entry that registers the campaign, without its hash."""
+    lines[0]["body"].pop("seeds_follow_from")
+    return lines
 
 
 def left_out(number: int) -> Callable[[Holding], None]:
@@ -175,6 +188,9 @@ FORGERIES = [
     ("a repetition as another change",
         of_proposal(3, "proposed", lambda body: body.update(content_sha256="0" * 64)), CAMPAIGN),
     ("other seeds", of_proposal(3, "proposed", lambda body: body["seeds"].reverse()), CAMPAIGN),
+    ("another nonce", of_proposal(3, "proposed", lambda body: body.update(nonce="0" * 32)), CAMPAIGN),
+    ("no nonce, and seeds that could be computed before", of_proposal(3, "proposed", without_nonce), CAMPAIGN),
+    ("a campaign of nonces as one from before there were any", entries(of_before_nonces), CAMPAIGN),
     ("a larger error in the ledger", promising(error={"any_false_keep": 0.2}), CAMPAIGN),
     ("a larger error, and its hash not", entries(saying("opened", campaign=document())), CAMPAIGN),
 ]
@@ -279,21 +295,72 @@ def test_a_best_that_was_changed_while_its_proposal_is_open_is_refused(house: Ca
     assert house.propose(gain=0.6).answer == "keep"
 
 
+# Which campaign begins after `night`, what it changes, and what is said of `night`.
+ANEW = [
+    ("evening", {"smallest": 0.01}, "the same start"),
+    # Another name of the metric, which the trainer would write as well.
+    ("renamed", {"metric": "train/loss"}, "the same start, another metric"),
+    (
+        "shifted",
+        {"start": document()["start"] | {"base": {"gain": 0.001, "speed": 1.0}}},
+        "the same trainer, another start",
+    ),
+    (
+        "both",
+        {
+            "start": document()["start"] | {"base": {"gain": 0.001, "speed": 1.0}},
+            "metric": "speed",
+            "better": "higher",
+            "guardrails": [],
+        },
+        "the same trainer, another start, another metric",
+    ),
+    (
+        "copied",
+        {"start": document()["start"] | {"command": ["{python}", "./train.py", "{gain}", "{speed}", "--again"]}},
+        "the same trainer, another start",
+    ),
+]
+
+
 @pytest.mark.slow
-def test_a_campaign_that_begins_anew_after_bad_luck_names_the_earlier_one(house: Campaign) -> None:
-    again = house.write("evening", title="Which changes of the step lower the loss?", smallest=0.01)
-    other = house.write("other", metric="speed", better="higher", guardrails=[])
+@pytest.mark.parametrize(("name", "changes", "shares"), ANEW, ids=[name for name, *_ in ANEW])
+def test_a_campaign_that_begins_anew_after_bad_luck_names_the_earlier_one(
+    house: Campaign, name: str, changes: dict[str, Any], shares: str
+) -> None:
+    again = house.write(name, **changes)
     record, _ = register_campaign(again, workspace=WORKSPACE)
-    (named,) = record.entry.earlier
-    assert (named.campaign, named.proposals, named.kept, named.same_start) == ("night", 3, 1, True)
-    assert not register_campaign(other, workspace=WORKSPACE)[0].entry.earlier
-    # Whatever its entry says: verify reads it off the ledger.
+    said = f"'night' (3 proposals, 1 kept, no confirmation; {shares})"
+    assert [each.words for each in record.entry.earlier] == [each.words for each in record.others] == [said]
+    # The earlier one names none: it had ended.
+    assert not register_campaign(house.file, workspace=WORKSPACE)[0].others
+    # Whatever its entry says: everybody reads it off the ledger.
     house.rewrite(lambda lines: [
         line | {"body": {key: value for key, value in line["body"].items() if key != "earlier"}} for line in lines
     ])  # fmt: skip
     items = {item.study: item for item in verify_target(again).items if item.what == CAMPAIGN}
-    assert "'night' (3 proposals, 1 kept; the same start)" in items["evening"].note
-    assert not items["evening"].faults
+    assert f"1 other campaign of the same trainer, start or metric: {said}" in items[name].note
+    assert not items[name].faults
+    assert [each.words for each in register_campaign(again, workspace=WORKSPACE)[0].others] == [said]
+
+
+@pytest.mark.slow
+def test_campaigns_that_were_registered_at_once_name_each_other_as_soon_as_they_go_on(house: Campaign) -> None:
+    """Several are registered before the first proposal, so that the one that wins was before all others."""
+    spare = house.write("spare", smallest=0.01)
+    assert [each.campaign for each in register_campaign(spare, workspace=WORKSPACE)[0].others] == ["night"]
+    house.propose(gain=0.5)
+    (named,) = register_campaign(house.file, workspace=WORKSPACE)[0].others
+    assert named.words == "'spare' (0 proposals, 0 kept; the same start)"
+
+
+@pytest.mark.slow
+def test_a_campaign_of_another_trainer_and_metric_names_none(house: Campaign) -> None:
+    (house.path / "other.py").write_text("print(1)\n", encoding="utf-8")
+    start = document()["start"] | {"command": ["{python}", "other.py"], "code": ["other.py"], "base": {"width": 1}}
+    other = house.write("other", metric="test/error", better="lower", guardrails=[], start=start)
+    record, _ = register_campaign(other, workspace=WORKSPACE)
+    assert not record.entry.earlier and not record.others
 
 
 @pytest.mark.slow

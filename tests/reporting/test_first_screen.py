@@ -19,7 +19,7 @@ from ablate.judge import decide as judge
 from ablate.judge.audit.checks import DECLARED
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Finding
-from ablate.reporting import estimates, markdown
+from ablate.reporting import estimates, html, markdown
 from ablate.reporting.document import TRUST, banner_of, compose, trust_line
 from ablate.reporting.forest import text_forest
 from ablate.reporting.headline import headline_of, later_study
@@ -64,6 +64,48 @@ def test_the_headline_speaks_of_the_findings_that_made_the_line_hold() -> None:
     assert decision.status == "inconclusive"
     said = headline_of(decision, registration).sentence
     assert said.startswith("Inconclusive: whether layernorm lowers validation loss is undecided: difference ")
+
+
+NO_CLAIM = "This verdict rests on no claim: it is what is left when no line above it holds."
+ALWAYS = "This verdict rests on no claim: the rule gives it whatever comes out."
+NO_FINDING = "This verdict rests on no finding: h is inconclusive."
+
+
+@pytest.mark.parametrize(
+    ("decision", "effect", "reason"),
+    [
+        ([("faster", None)], 0.06, ALWAYS),
+        ([("faster", "supported(h) or not supported(h)")], 0.06, ALWAYS),
+        ([("faster", "stable(layernorm)"), ("faster", None)], 0.06, ALWAYS),
+        ([("slower", "supported(h)"), ("faster", None)], 0.06, NO_CLAIM),
+        ([("unstable", "not stable(layernorm)"), ("faster", None)], 0.06, NO_CLAIM),
+        ([("slower", "supported(h)"), ("faster", "refuted(h) or not refuted(h)")], 0.06, NO_CLAIM),
+        ([("faster", "not refuted(h)"), ("inconclusive", None)], -0.01, NO_FINDING),
+        ([("faster", "supported(h)"), ("slower", "not supported(h)")], -0.01, NO_FINDING),
+        ([("faster", "supported(h)"), ("slower", "not supported(h)")], 0.06, None),
+        ([("faster", "supported(h)"), ("open", "inconclusive(h)"), ("slower", None)], -0.01, None),
+        ([("faster", "refuted(h)"), ("inconclusive", None)], 0.06, None),
+        ([("faster", "supported(h)"), ("inconclusive", None)], 0.06, None),
+        ([("steady", "stable(layernorm)"), ("inconclusive", None)], 0.06, None),
+    ],
+)
+def test_a_verdict_that_no_claim_carries_says_so_on_every_page(
+    decision: list[tuple[str, str | None]], effect: float, reason: str | None
+) -> None:
+    lines = [{"verdict": verdict} | ({} if when is None else {"when": when}) for verdict, when in decision]
+    # Lower is better: at +0.06 the claim that layernorm lowers the loss is refuted, at -0.01 with much noise open.
+    sd, seed = (0.002, 0) if effect > 0 else (0.02, 3)
+    study = one_claim(decision=lines)
+    registration, evidence = make_evidence(study, effects={"val/loss": {"layernorm": effect}}, sd=sd, seed=seed)
+    found = decide(registration, evidence)
+    [finding] = found.findings
+    assert finding.outcome == ("refuted" if effect > 0 else "inconclusive")
+    said = [text for text in banner_of(found, registration).reasons if text.startswith("This verdict rests on no")]
+    assert said == ([] if reason is None else [reason])
+    if reason is not None:
+        context = told_of((registration, evidence))
+        assert reason[1:].rstrip(".") in headline_of(found, registration).sentence
+        assert reason in markdown.render_markdown(context) and reason in html.render_html(context)
 
 
 def test_findings_that_share_a_clause_are_named_with_their_outcomes() -> None:

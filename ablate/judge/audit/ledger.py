@@ -12,6 +12,7 @@ from ablate.judge.audit.checks import AuditContext, CheckResult, Found, check_bo
 from ablate.judge.verdict import Severity
 from ablate.records.imports import CLOCKS_APART
 from prereg.registry.amendments import affected, amendments_of, chain_faults, promise_in_force
+from prereg.registry.compared import compared_of, faults_of_comparison
 from prereg.registry.ledger_entry import (
     CallStartedEntry,
     DecidedEntry,
@@ -141,6 +142,15 @@ def _base_used_again(context: AuditContext) -> Found:
     reused = context.registration.reused
     wrong = list(faults_of_shared_base(context.registration, context.evidence.ledger, before_registration(context)))
     return CheckResult(wrong, f"{len(reused)} of {len(context.study.seeds)} runs of base" if not wrong else "")
+
+
+def _is_comparison(context: AuditContext) -> bool:
+    return compared_of(context.evidence.ledger, context.study.study) is not None
+
+
+@check_body("a comparison of commits is the one that its entry announced", applies=_is_comparison)
+def _as_announced(context: AuditContext) -> Found:
+    return [*faults_of_comparison(context.registration, context.evidence.ledger)]
 
 
 def before_registration(context: AuditContext) -> list[Entry]:

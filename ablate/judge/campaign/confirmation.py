@@ -99,7 +99,9 @@ class TotalGain(FrozenModel):
 
 
 def total_gain(record: CampaignRecord, decision: Decision) -> TotalGain | None:
-    """The gain that a confirmation found; none where nothing may be shown, or a run has no value."""
+    """Return the gain that a confirmation found; none where its evidence is no basis for one, or a run has no value."""
+    if decision.status == "inadmissible":
+        return None
     finding = next((each for each in decision.findings if each.hypothesis == GAIN), None)
     estimate = None if finding is None else finding.estimate
     if finding is None or estimate is None or estimate.difference is None:

@@ -13,6 +13,7 @@ from typing import Final
 from ablate.judge.campaign.procedure import ProposalDecision, decide_proposal
 from ablate.judge.interim import restrict
 from ablate.judge.readings import read_values, scaled
+from ablate.judge.verdict import Check, Decision
 from ablate.records.evidence import Evidence
 from prereg.campaign.record import BegunProposal, CampaignRecord
 from prereg.campaign.spec import BEST, PROPOSAL
@@ -24,6 +25,8 @@ from prereg.text import counted
 
 GAIN: Final = "gain"
 """The claim of a proposal's study that is about the campaign's metric."""
+_LOST_PAIRS: Final = "the verdict is the same with lost pairs at their worst"
+_RUNS_BEGUN_AGAIN: Final = "the verdict is the same with runs begun again at their worst"
 
 
 def guardrail_claim(number: int) -> str:
@@ -74,6 +77,29 @@ def _on_scale(values: Mapping[Cell, float], cell: Cell, scale: Scale) -> float |
     if value is None or not isfinite(value) or (scale != "raw" and value <= 0.0):
         return None
     return scaled(value, scale)
+
+
+def evidence_faults(judged: Decision, decision: ProposalDecision) -> tuple[Check, ...]:
+    """Return the failed checks because of which the runs of a stage are no basis for a decision; none says what the
+    runs show.
+
+    Parameters
+    ----------
+    judged : Decision
+        Of the proposal's study, for its audit.
+    decision : ProposalDecision
+        What becomes of the proposal by these runs.
+    """
+    failed = [check for check in judged.checks if not check.passed and check.severity == "inadmissible"]
+    faults = []
+    for check in failed:
+        # The study leaves out a pair of which a run diverged, and asks what that could change. The campaign drops the
+        # change, and asks nothing.
+        if decision.reason == "no_value" and check.name in (_LOST_PAIRS, _RUNS_BEGUN_AGAIN):
+            continue
+        # What this check found names the verdict that the runs point to.
+        faults.append(check.model_copy(update={"found": "it is not"}) if check.name == _RUNS_BEGUN_AGAIN else check)
+    return tuple(faults)
 
 
 def decided_again(

@@ -13,7 +13,7 @@ from math import sqrt
 from ablate.judge.audit.stability import false_alarm_text
 from ablate.judge.design.assumptions import Beliefs, ScaleBelief, assumed, groups_of, over_new_items
 from ablate.judge.design.choice import notes_on_choice
-from ablate.judge.design.error_rate import correlations, unsearched, worst_case
+from ablate.judge.design.error_rate import correlations, unsearched, worst_answers, worst_case
 from ablate.judge.design.power import Planning, PowerAt, planned_power
 from ablate.judge.design.reach import (
     HypothesisDesign,
@@ -102,6 +102,14 @@ class Design(FrozenModel):
     """The state of the world where it is largest."""
     worst: tuple[SimulatedScenario, ...]
     """That state of the world, the same with skewed differences, and with seeds that fail; none without a rate."""
+    wrong_answer: SimulatedChance | None = None
+    """The largest chance of any wrong answer over true effects and over correlations of metrics from -0.9 to 0.9, with
+    normal differences and no divergence; none without a scale, of a rule that answers nothing, and in a lock from
+    before it was counted."""
+    wrong_answer_in: str = ""
+    """The state of the world where it is largest."""
+    wrong_answers: tuple[SimulatedScenario, ...] = ()
+    """That state of the world, the worst one with skewed differences, and the worst one with seeds that fail."""
     power_floor: float
     """Power below which registration is refused for a claim that the decision needs."""
     curve: tuple[PowerAt, ...]
@@ -172,6 +180,7 @@ def simulate_design(
     # What each claim can come to, and the state of the world in which the rule errs most.
     hypotheses = tuple(hypothesis_design(study, name, believed) for name in study.hypotheses)
     worst: tuple[SimulatedScenario, ...] = ()
+    wrong: tuple[SimulatedScenario, ...] = ()
     curve: tuple[PowerAt, ...] = ()
     if states:
         planning = Planning(study, believed, correlation, drawn, seed)
@@ -179,6 +188,7 @@ def simulate_design(
         curve = _curve(study, planning)
         printed = [truth for truth, reason in zip(states, reasons, strict=True) if reason is None]
         worst = worst_case(study, believed, printed, n_sims=drawn, seed=seed)
+        wrong = worst_answers(study, believed, printed, n_sims=drawn, seed=seed)
     # What all of it rests on.
     notes = [f"component ablation, {study.components.title()}; arms: {listed(study.arms)}"] if study.components else []
     notes += [unknown] if unknown else _notes(study, lacking, believed)
@@ -211,6 +221,9 @@ def simulate_design(
         false_adoption=worst[0].false_adopting if worst else None,
         false_adoption_in=worst[0].name if worst else "",
         worst=worst,
+        wrong_answer=wrong[0].wrong_answer if wrong else None,
+        wrong_answer_in=wrong[0].name if wrong else "",
+        wrong_answers=wrong,
         power_floor=study.assume.power_floor,
         curve=curve,
         seeds_80=seeds_80,
@@ -221,7 +234,7 @@ def simulate_design(
         cost_80_s=_cost(study, each, seeds_80),
         cost_90_s=_cost(study, each, seeds_90),
         gate=in_words(study),
-        not_searched=unsearched(study) if worst else "",
+        not_searched=unsearched(study) if worst or wrong else "",
     )
 
 

@@ -10,10 +10,16 @@ its margin. A gate holds that no better. So the worst case is searched for:
 
 The search draws few studies, once: an effect only shifts the differences, so that every case is judged over the same
 draws, at looks too. The cases that come out worst are drawn afresh with many studies, so that the rate is not the
-luckiest of a thousand. Where too many claims can be true or false by themselves nothing is searched: `unsearched` says
-so, and the largest rate of the printed scenarios is a lower bound. Differences are normal and no run diverges; skewed
-differences and divergence are scenarios of their own, because no test over few seeds holds its level
-there.
+luckiest of a thousand. Where too many claims can be true or false by themselves nothing is searched: `unsearched`
+says so, and the largest rate of the printed scenarios is a lower bound. Differences are normal and no run diverges;
+skewed differences and divergence are scenarios of their own, because no test over few seeds holds its level there.
+
+The largest chance of any wrong answer is searched for in the same way (`worst_answers`), with three differences:
+
+    effects       the borders of both nulls of every claim; where both of its nulls end at one border, just short of it
+                  and just beyond it, since no effect makes both outcomes of a claim wrong
+    correlation   -0.9, 0 and 0.9, whatever is assumed: errors add up where the luck that brings one excludes the other
+    law           normal; the worse of exponential and lognormal, with the long tail on either side; seeds that fail
 """
 
 from __future__ import annotations
@@ -27,10 +33,11 @@ import numpy as np
 from ablate.judge.design.assumptions import Beliefs, groups_of
 from ablate.judge.design.effects import effect_when_true
 from ablate.judge.design.reach import standard_error
-from ablate.judge.design.scenarios import Law, TrueEffects, alarms_of, constants_of, draw_studies, weights_of
+from ablate.judge.design.scenarios import Law, Tail, TrueEffects, alarms_of, constants_of, draw_studies, weights_of
 from ablate.judge.design.simulate import (
     SimulatedScenario,
     adopting_verdicts,
+    answering_verdicts,
     harmful_verdicts,
     is_true,
     simulate,
@@ -48,12 +55,20 @@ from ablate.judge.judge import (
     tests_of,
     weigh,
 )
+from ablate.judge.stats.null_hypotheses import nulls_in
 from ablate.judge.stats.significance_tests import Floats
 from prereg.registry.looks import Look, looks_of
 from prereg.study.designs.per_task import said_once
 from prereg.study.spec import Study
 
 CORRELATIONS = (0.0, 0.5, 1.0)
+"""Of metrics, at which false adoptions are searched for."""
+OPPOSED = (-0.9, 0.0, 0.9)
+"""Those at which wrong answers are."""
+_NUDGE = 1e-6
+"""How far from a border just short of it is, in borders or in standard errors of the mean difference."""
+TOLERATED = 0.05
+"""A rule that errs more often than this, and than its alpha, is said to."""
 _FAR = 40.0
 """Effects far beyond a margin, in standard errors of the mean difference: any test finds them."""
 _CONFIRMED = 3
@@ -98,7 +113,7 @@ def worst_case(
     def drawn(at: int, laws: Iterable[Law]) -> Iterator[SimulatedScenario]:
         _, effects, correlation = ranked[at]
         for law in laws:
-            name = _named(study, effects, correlation, law)
+            name = _named(study, effects, correlation, law, beliefs)
             truth = TrueEffects(name, effects, law, correlation=correlation, alarms=alarms_of(study))
             yield simulate(study, truth, beliefs, n_sims=n_sims, seed=[seed, 3_000 + at])
 
@@ -108,6 +123,62 @@ def worst_case(
         np.argmax([0.0 if scenario.false_adopting is None else scenario.false_adopting.share for scenario in confirmed])
     )
     return (confirmed[at], *drawn(at, ["exponential", "lognormal", "failed_seed"]))
+
+
+def worst_answers(
+    study: Study, beliefs: Beliefs, named: list[TrueEffects], *, n_sims: int, seed: int
+) -> tuple[SimulatedScenario, ...]:
+    """The state of the world with the largest chance of any wrong answer: of normal differences, of skewed ones, and of
+    seeds that fail; nothing when the rule answers nothing. `named` are as in `worst_case`."""
+    answering = answering_verdicts(study)
+    if not answering:
+        return ()
+    few = max(200, n_sims // (20 if study.stopping == "fixed" else 4))
+    joined = OPPOSED if len(groups_of(study)) > 1 else (0.0,)
+    known: list[Case] | None = None
+    if unsearched(study):
+        known = [tuple(truth.effects.items()) for truth in named if truth.law == "normal" and not truth.divergence]
+    worst = []
+    for laws, tails in _LAWS_OF_ANSWERS:
+        ranked: list[tuple[float, TrueEffects]] = []
+        for at, (law, tail, correlation) in enumerate(product(laws, tails, joined)):
+            search = _Search(
+                study,
+                beliefs,
+                correlation,
+                n_sims=few,
+                seed=[seed, 4_000 + at],
+                law=law,
+                tail=tail,
+                answering=answering,
+            )
+            for case in search.cases() if known is None else known:
+                name = _named(study, dict(case), correlation, law, beliefs)
+                truth = TrueEffects(name, dict(case), law, correlation=correlation, alarms=alarms_of(study), tail=tail)
+                ranked.append((search.share(case), truth))
+        ranked.sort(key=lambda rate_and_truth: -rate_and_truth[0])
+        # The best few again, with fresh draws of all studies.
+        confirmed = [
+            simulate(study, truth, beliefs, n_sims=n_sims, seed=[seed, 5_000 + at])
+            for at, (_, truth) in enumerate(ranked[:_CONFIRMED])
+        ]
+        if confirmed:
+            worst.append(max(confirmed, key=lambda one: 0.0 if one.wrong_answer is None else one.wrong_answer.share))
+        if known is None:
+            # Other laws are looked at where normal differences were; of many states of the world, at the worst of them.
+            effects = dict.fromkeys(tuple(truth.effects.items()) for _, truth in ranked)
+            known = [*effects][: None if len(effects) <= _MOST_SKEWED else _WORST_SKEWED]
+    return tuple(worst)
+
+
+_LAWS_OF_ANSWERS: tuple[tuple[tuple[Law, ...], tuple[Tail, ...]], ...] = (
+    (("normal",), ("against each claim",)),
+    (("exponential", "lognormal"), ("better", "worse")),
+    (("failed_seed",), ("better", "worse")),
+)
+"""Laws that are searched together, and where their long tail may lie; a normal law has none."""
+_MOST_SKEWED, _WORST_SKEWED = 200, 40
+"""States of the world up to which skewed laws are looked at in all of them, and in how many of more."""
 
 
 def unsearched(study: Study) -> str:
@@ -125,12 +196,23 @@ Case = tuple[tuple[str, float], ...]
 class _Search:
     """States of the world in which a false adoption may be frequent, over the same draws."""
 
-    def __init__(self, study: Study, beliefs: Beliefs, correlation: float, *, n_sims: int, seed: list[int]) -> None:
+    def __init__(
+        self,
+        study: Study,
+        beliefs: Beliefs,
+        correlation: float,
+        *,
+        n_sims: int,
+        seed: list[int],
+        law: Law = "normal",
+        tail: Tail = "against each claim",
+        answering: frozenset[str] | None = None,
+    ) -> None:
+        """Draw the studies. With `answering` verdicts wrong answers are searched for, else false adoptions."""
         self.study, self.n_sims = study, n_sims
         self.names = list(study.hypotheses)
         self.looks = looks_of(study)
         self.free = _independent(study)
-        self.states = {name: _states(study, name, beliefs) for name in self.free}
         # How the effects of all claims follow from those that are chosen freely, through the means of the arms.
         self.follows = {}
         for names in groups_of(study).values():
@@ -140,10 +222,15 @@ class _Search:
             # weights.
             rows = weights[[names.index(name) for name in chosen]]
             self.follows[tuple(names)] = (chosen, weights @ np.linalg.pinv(rows))
-        self.adopting = adopting_verdicts(study)
+        if answering is None:
+            self.states = {name: _states(study, name, beliefs, self._shares_in(name)) for name in self.free}
+        else:
+            self.states = {name: _borders(study, name, beliefs, self._shares_in(name)) for name in self.free}
+        self.counted = frozenset(adopting_verdicts(study)) if answering is None else answering
         self.stable = _alarms(study)
         # No effect of any claim that is chosen freely: of claims against two constants only one can be without.
-        least = TrueEffects("", dict(self._completed(dict.fromkeys(self.free, 0.0))), correlation=correlation)
+        nothing = dict(self._completed(dict.fromkeys(self.free, 0.0)))
+        least = TrueEffects("", nothing, law, correlation=correlation, tail=tail)
         rng = np.random.default_rng(seed)
         drawn = draw_studies(study, least, beliefs, n_sims=n_sims, n_seeds=study.n_seeds, rng=rng)
         self.differences = {name: values - least.effects[name] for name, values in drawn.differences.items()}
@@ -151,6 +238,15 @@ class _Search:
         self._p: dict[tuple[str, float, Look | None], tuple[Floats, Floats]] = {}
         self._codes: dict[tuple[Case, Look | None], Codes] = {}
         self._verdicts: dict[tuple[tuple[int, ...], int], str] = {}
+
+    def _shares_in(self, name: str) -> dict[str, float]:
+        """Claim -> how much its effect grows with that of a claim that is chosen freely; those that do not are left
+        out."""
+        shares: dict[str, float] = {}
+        for names, (chosen, matrix) in self.follows.items():
+            if name in chosen:
+                shares = dict(zip(names, matrix[:, chosen.index(name)].tolist(), strict=True))
+        return {other: share for other, share in shares.items() if abs(share) > 1e-9}
 
     def cases(self) -> Iterator[Case]:
         """All combinations where they are few; else the best found by changing one hypothesis at a time."""
@@ -176,7 +272,7 @@ class _Search:
             yield self._completed(at)
 
     def share(self, case: Case) -> float:
-        """The chance of a false adoption."""
+        """The chance of a false adoption, or of a wrong answer."""
         study, effects = self.study, dict(case)
         harmful = harmful_verdicts(study, effects)
         true = {
@@ -192,7 +288,7 @@ class _Search:
             for code, is_right in true.items():
                 without[(cases == code) & ~is_right] = OUTCOME.index("inconclusive")
             false = [
-                (verdict := self._verdict(row, at)) in self.adopting
+                (verdict := self._verdict(row, at)) in self.counted
                 and (verdict in harmful or self._verdict(row_without, 0) != verdict)
                 for row, row_without in zip(cases.tolist(), without.tolist(), strict=True)
             ]
@@ -271,32 +367,82 @@ def _independent(study: Study) -> list[str]:
     return independent
 
 
-def _states(study: Study, name: str, beliefs: Beliefs) -> tuple[float, ...]:
+def _states(study: Study, name: str, beliefs: Beliefs, shares: dict[str, float]) -> tuple[float, ...]:
     """Effects to try: the borders of both nulls, and far away on either side."""
     smallest = study.hypotheses[name].smallest
     error = standard_error(study, name, beliefs, study.n_seeds)
     assert error is not None, name
     sign = study.claims[name].direction or 1
     far = 2.0 * smallest + _FAR * error
-    return tuple(dict.fromkeys((0.0, sign * smallest, sign * far, -sign * far)))
+    margins = [smallest]
+    if len(shares) > 1 and _both_hold(study, name, sign * smallest):
+        # Another claim may end at the same border, and be false on the one side of it on which this one is true.
+        nudge = _NUDGE * max(smallest, error)
+        margins = [smallest - nudge, smallest + nudge]
+    return tuple(dict.fromkeys((0.0, *(sign * margin for margin in margins), sign * far, -sign * far)))
 
 
-def _named(study: Study, effects: dict[str, float], correlation: float, law: Law) -> str:
+def _borders(study: Study, name: str, beliefs: Beliefs, shares: dict[str, float]) -> tuple[float, ...]:
+    """Effects of a claim at which an answer may be wrong most often: those that bring a claim whose effect grows with
+    it to the borders of its nulls, every other free claim being without effect; and far away on either side.
+
+    Where both nulls of a claim end at one border (`lowers by at least d`) no effect makes both of its outcomes wrong:
+    it lies just short of the border, or just beyond it.
+    """
+    constants = dict(zip(shares, constants_of(study, list(shares)).tolist(), strict=True))
+    errors = {other: standard_error(study, other, beliefs, study.n_seeds) or 0.0 for other in shares}
+    at_borders, reach = [0.0], 0.0
+    for other, share in shares.items():
+        points = (point for null in nulls_in(study, other) if null is not None for point, _ in null.points)
+        at_borders += [(border + constants[other]) / share - constants[name] for border in points]
+        reach = max(reach, (2.0 * study.hypotheses[other].smallest + _FAR * errors[other]) / abs(share))
+    effects = []
+    for effect in dict.fromkeys(at_borders):
+        of_claims = {other: share * (effect + constants[name]) - constants[other] for other, share in shares.items()}
+        nudge = max(
+            (
+                _NUDGE * max(abs(of_claim), errors[other]) / abs(shares[other])
+                for other, of_claim in of_claims.items()
+                if _both_hold(study, other, of_claim)
+            ),
+            default=0.0,
+        )
+        effects += [effect - nudge, effect + nudge]
+    sign = study.claims[name].direction or 1
+    return tuple(dict.fromkeys([*effects, sign * reach, -sign * reach]))
+
+
+def _both_hold(study: Study, name: str, effect: float) -> bool:
+    """Whether an effect lies on a border at which neither outcome of the claim would be right."""
+    support, refute = nulls_in(study, name)
+    return refute is not None and not support.excludes(effect) and not refute.excludes(effect)
+
+
+def _named(study: Study, effects: dict[str, float], correlation: float, law: Law, beliefs: Beliefs) -> str:
     """The state of the world in words."""
-    state_by_name: dict[str, str] = {}
-    for name, effect in effects.items():
-        smallest = study.hypotheses[name].smallest
-        sign = study.claims[name].direction or 1
-        if effect == 0.0:
-            state_by_name[name] = "without effect" if study.claims[name].constant is None else "at its constant"
-        elif smallest and abs(abs(effect) - smallest) <= 1e-9 * smallest:
-            state_by_name[name] = "at its margin" if effect * sign > 0 else "at its margin, the other way"
-        else:
-            way = "worse" if study.claims[name].verb == "does_not_worsen" else "the claimed way"
-            state_by_name[name] = f"far {way if effect * sign > 0 else 'the other way'}"
+    state_by_name = {name: _placed(study, name, effect, beliefs) for name, effect in effects.items()}
     metrics = f"; metrics correlated {correlation:g}" if len(groups_of(study)) > 1 else ""
     laws = {"normal": "", "failed_seed": "; one seed in ten fails without diverging"}
     return ", ".join(_by_family(study, state_by_name)) + metrics + laws.get(law, f"; {law} differences")
+
+
+def _placed(study: Study, name: str, effect: float, beliefs: Beliefs) -> str:
+    """Where a true effect lies for its claim, in words."""
+    smallest, claim = study.hypotheses[name].smallest, study.claims[name]
+    sign = claim.direction or 1
+    if effect == 0.0:
+        return "without effect" if claim.constant is None else "at its constant"
+    beyond = abs(effect) - smallest
+    if smallest and abs(beyond) <= 1e-9 * smallest:
+        return "at its margin" if effect * sign > 0 else "at its margin, the other way"
+    error = standard_error(study, name, beliefs, study.n_seeds)
+    assert error is not None, name
+    if smallest and abs(beyond) <= 2.0 * _NUDGE * max(smallest, error):
+        where = f"just {'beyond' if beyond > 0 else 'short of'} its margin"
+        return where if effect * sign > 0 else f"{where}, the other way"
+    way = "worse" if claim.verb == "does_not_worsen" else "the claimed way"
+    near = "just" if abs(effect) <= 2.0 * _NUDGE * error else "far"
+    return f"{near} {way if effect * sign > 0 else 'the other way'}"
 
 
 def _by_family(study: Study, state_by_name: dict[str, str]) -> Iterator[str]:

@@ -26,12 +26,14 @@ from ablate.judge.judge import ItemsOf
 from ablate.judge.readings import scaled
 from ablate.judge.stats.null_hypotheses import EDGE
 from ablate.judge.stats.significance_tests import Floats, Kept
-from ablate.judge.stats.two_way import Tail, tail_of
+from ablate.judge.stats.two_way import Tail as TailOfItems
+from ablate.judge.stats.two_way import tail_of
 from prereg.study.analysis import Ceiling
 from prereg.study.designs.per_task import said_once
 from prereg.study.spec import Study
 
 Law = Literal["normal", "exponential", "lognormal", "failed_seed"]
+Tail = Literal["against each claim", "better", "worse"]
 _FAILED, _FAR_AWAY = 0.1, 100.0
 """Of `failed_seed`: the chance that a seed (without pairs a run) fails without diverging, and how many SDs of the
 others it then lies away. About (1 - 0.1)^n of studies with n seeds have none, and show nothing of it."""
@@ -46,11 +48,15 @@ class TrueEffects:
     law: Law = "normal"
     divergence: float = 0.0
     correlation: float = 0.0
-    """Of the noise of two metrics in one run, each turned so that up is better."""
+    """Of the noise of two metrics in one run, each turned so that up is better. Below 0 every second metric has the
+    luck of the others turned round: of three, the first and the third then go together."""
     alarms: Mapping[str, float] = field(default_factory=dict)
     """Arm -> chance that a run of it, stable in truth, is called unstable; 0 for an arm that is not here."""
     wider: str | None = None
     """The arm whose runs have twice the SD of the others', of a study without pairs; none where all are alike."""
+    tail: Tail = "against each claim"
+    """Where the long tail of a skewed law lies. Two claims of one difference can each have it against them only in
+    different worlds; better or worse is where it lies for the last arm that a claim weighs, in all of them."""
 
 
 @dataclass(frozen=True)
@@ -195,20 +201,21 @@ def draw_studies(
     if lost is not None and not study.paired:
         lost &= planned
     groups = groups_of(study)
-    common = rng.standard_normal(shape) if truth.correlation > 0.0 and len(groups) > 1 else None
+    common = rng.standard_normal(shape) if truth.correlation and len(groups) > 1 else None
     constant = {name: study.claims[name].constant is not None for name in study.hypotheses}
     # What arms of a seed share has a luck of its own, which two metrics share as they do that of a run.
     shares = common is not None and any(constant.values())
     common_shared = rng.standard_normal((n_sims, 1, n_seeds)) if shares else None
     differences: dict[str, Floats] = {}
-    for group, names in groups.items():
+    for place, (group, names) in enumerate(groups.items()):
         belief = beliefs.of(*group)
         assert belief is not None, group
         # Values of a metric by arm. A component that all arms of a seed share cancels in every contrast, so only the
         # rest is drawn for these.
         sd = belief.sd_of_rest
         turned = -1.0 if study.claims[names[0]].better == "lower" else 1.0
-        values = means[group][None, :, None] + sd * turned * _noise(rng, shape, common, truth.correlation)
+        loading = _loading(truth.correlation, place)
+        values = means[group][None, :, None] + sd * turned * _noise(rng, shape, common, loading)
         if truth.wider is not None:
             arm = arms.index(truth.wider)
             values[:, arm] = 2.0 * values[:, arm] - means[group][arm]
@@ -219,13 +226,13 @@ def draw_studies(
         if lost is not None and study.on_divergence == "rank":
             values[lost] = np.inf if study.claims[names[0]].better == "lower" else -np.inf
         if any(constant[name] for name in names):
-            seed_luck = _noise(rng, (n_sims, 1, n_seeds), common_shared, truth.correlation)
+            seed_luck = _noise(rng, (n_sims, 1, n_seeds), common_shared, loading)
             values = values + belief.sd_shared * turned * seed_luck
         # From values of arms to what each claim is about: runs of its arms, or differences by seed.
         weights, against = weights_of(study, names), constants_of(study, names)
         for hypothesis, own, number in zip(names, weights, against, strict=True):
             if not study.paired:
-                tails = _tail(study, hypothesis) * np.sign(own)
+                tails = _tail(study, hypothesis, truth) * np.sign(own)
                 runs = {
                     arm: _skewed(values[:, arm], means[group][arm], sd, truth.law, tails[arm])
                     for arm in _arms(study, hypothesis)
@@ -240,7 +247,7 @@ def draw_studies(
                 truth.effects[hypothesis],
                 hypot(sd_of_claim, belief.sd_shared) if constant[hypothesis] else sd_of_claim,
                 truth.law,
-                _tail(study, hypothesis),
+                _tail(study, hypothesis, truth),
             )
     # The rest of what the judge looks at: stability, pairs that enter, luck of items.
     stable = _stable(arms, lost, truth, shape, rng)
@@ -305,7 +312,7 @@ def _with_items(
     group_of = {name: at for at, named in enumerate(groups.values()) for name in named}
     turned = np.array([-1.0 if study.claims[name].better == "lower" else 1.0 for name in names])
     weights = weights_of(study, names) * turned[:, None] / sqrt(2.0)
-    alike = np.array([[1.0 if group_of[a] == group_of[b] else truth.correlation for b in names] for a in names])
+    alike = np.array([[_alike(truth.correlation, group_of[a], group_of[b]) for b in names] for a in names])
     # Claims share the luck of items as far as they share arms and metrics: a square root of their covariance, of as
     # many directions as it has rank.
     values, vectors = np.linalg.eigh(weights @ weights.T * alike)
@@ -352,16 +359,28 @@ def _squares(rng: np.random.Generator, n_sims: int, df: int, directions: Floats)
 
 
 @lru_cache(maxsize=64)
-def _equal_tail(count: int) -> Tail:
+def _equal_tail(count: int) -> TailOfItems:
     return tail_of(np.full(count, 1.0 / count))
 
 
-def _noise(rng: np.random.Generator, shape: tuple[int, int, int], common: Floats | None, correlation: float) -> Floats:
+def _loading(correlation: float, place: int) -> float:
+    """How much of the variance of a metric's noise the luck of its run is, with a minus sign where it works the other
+    way: two metrics are then correlated by plus or minus this."""
+    return correlation if place % 2 else abs(correlation)
+
+
+def _alike(correlation: float, one: int, other: int) -> float:
+    """The correlation of the noise of two metrics, by their places among those of the study."""
+    return 1.0 if one == other else abs(correlation) if (one - other) % 2 == 0 else correlation
+
+
+def _noise(rng: np.random.Generator, shape: tuple[int, int, int], common: Floats | None, loading: float) -> Floats:
     if common is None:
         return rng.standard_normal(shape)
-    if correlation >= 1.0:
+    if loading >= 1.0:
         return common
-    noise: Floats = sqrt(correlation) * common + sqrt(1.0 - correlation) * rng.standard_normal(shape)
+    way = -1.0 if loading < 0.0 else 1.0
+    noise: Floats = way * sqrt(abs(loading)) * common + sqrt(1.0 - abs(loading)) * rng.standard_normal(shape)
     return noise
 
 
@@ -398,6 +417,12 @@ def _skewed(contrast: Floats, effect: float, sd: float, law: Law, tail: float) -
     return skewed
 
 
-def _tail(study: Study, name: str) -> float:
-    """Where the long tail lies: against the claim, where a t test on few seeds errs most often in its favour."""
-    return -1.0 if study.claims[name].favours > 0 else 1.0
+def _tail(study: Study, name: str, truth: TrueEffects) -> float:
+    """The sign of a claim's differences at which a skewed law has its long tail."""
+    claim = study.claims[name]
+    # Against the claim a t test on few seeds errs most often in its favour.
+    if truth.tail == "against each claim":
+        return -1.0 if claim.favours > 0 else 1.0
+    last = [weight for arm in study.arms if (weight := claim.weights.get(arm, 0.0))][-1]
+    rises = (truth.tail == "better") != (claim.better == "lower")
+    return 1.0 if rises == (last > 0.0) else -1.0

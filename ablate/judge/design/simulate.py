@@ -3,7 +3,7 @@
 Differences drawn by `ablate.judge.design.scenarios` are judged all at once by `ablate.judge.judge`, as real ones are,
 and `Rule.decide` sees each combination of outcomes once.
 
-Three terms, used throughout:
+Four terms, used throughout:
 
     adopting verdict   one that a line gives whose condition asks `supported(H)` other than under `not`, and whose
                        words are not "inconclusive": a verdict that somebody acts on because a claim was supported
@@ -12,6 +12,8 @@ Three terms, used throughout:
                        had every false finding been inconclusive and every arm stable (in every state of the world that
                        is simulated, all arms are equally stable); or an arm that the verdict adopts is, in truth,
                        beyond the margin of a claim that it does no harm
+    wrong answer       the same of every verdict that says something: all but "inconclusive" and what the rule says
+                       where every claim is inconclusive; "worse" or "keep it" on a false finding are among them
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import numpy.typing as npt
 from ablate.judge.design.assumptions import Beliefs
 from ablate.judge.design.reach import verdicts_of
 from ablate.judge.design.scenarios import Drawn, Law, TrueEffects, draw_studies
-from ablate.judge.judge import OUTCOME, Codes, Judgement, Outcomes, Rows, case_of, distinct, judge_rows
+from ablate.judge.judge import OUTCOME, UNDECIDED, Codes, Judgement, Outcomes, Rows, case_of, distinct, judge_rows
 from ablate.judge.stats.kinds import class_of_test
 from ablate.judge.stats.null_hypotheses import nulls_in
 from ablate.judge.stats.significance_tests import Kept
@@ -74,6 +76,8 @@ class SimulatedScenario(FrozenModel):
     """The chance of any adopting verdict; none without such a verdict."""
     false_adopting: SimulatedChance | None = None
     """The chance of a false adoption."""
+    wrong_answer: SimulatedChance | None = None
+    """The chance of any wrong answer; none of a rule without answers, and of a lock from before it was counted."""
     law: Law = "normal"
     """Law of the differences about their means."""
     divergence: float = 0.0
@@ -92,6 +96,14 @@ class SimulatedScenario(FrozenModel):
 def adopting_verdicts(study: Study) -> tuple[str, ...]:
     """The adopting verdicts of a decision, as defined above."""
     return tuple(verdict for verdict, names in study.rule.needed_support.items() if names)
+
+
+def answering_verdicts(study: Study) -> frozenset[str]:
+    """The verdicts that something found brings about, as defined above."""
+    nothing: dict[str, Outcome] = dict.fromkeys(study.hypotheses, "inconclusive")
+    neutral = study.rule.decide(nothing, dict.fromkeys(study.arms, True)).verdict
+    stated = {line.verdict for line in study.rule.lines} - {UNDECIDED, neutral}
+    return frozenset(stated) | frozenset(adopting_verdicts(study))
 
 
 @dataclass(frozen=True)
@@ -188,22 +200,27 @@ def simulate(
     }
     harmed = harmful_verdicts(study, effects)
     settled = dict.fromkeys(study.arms, True)
+    answering = answering_verdicts(study)
     verdicts: Counter[str] = Counter()
-    adopted = wrongly = 0
+    adopted = wrongly = misled = 0
     # The rule sees each combination of outcomes and stable arms once: few, however many studies.
     cases, place = distinct(np.concatenate([codes, drawn.stable[ruled]], axis=1))
     for row, times in zip(cases.tolist(), np.bincount(place).tolist(), strict=True):
         outcomes, stable = case_of(study, row)
         verdict = study.rule.decide(outcomes, stable).verdict
         verdicts[verdict] += times
+        if verdict not in answering:
+            continue
+        # What the rule would have said without its errors: false findings inconclusive, every arm stable.
+        without: dict[str, Outcome] = {
+            name: "inconclusive" if name in false.get(outcome, ()) else outcome for name, outcome in outcomes.items()
+        }
         if verdict in adopting:
             adopted += times
-            # What the rule would have said without its errors: false findings inconclusive, every arm stable.
-            without: dict[str, Outcome] = {
-                name: "inconclusive" if name in false.get(outcome, ()) else outcome
-                for name, outcome in outcomes.items()
-            }
             wrongly += times * (verdict in harmed or study.rule.decide(without, settled).verdict != verdict)
+        # Where runs diverge, an arm that is called unstable is so in truth.
+        in_truth = stable if truth.divergence else settled
+        misled += times * (verdict in harmed or study.rule.decide(without, in_truth).verdict != verdict)
 
     def counted(key: Outcome) -> tuple[SimulatedChance, ...]:
         counts = (codes == OUTCOME.index(key)).sum(axis=0)
@@ -228,6 +245,7 @@ def simulate(
         false_refuted=wrong("refuted", dict(study.families.items())),
         adopting=_chance("any adopting verdict", adopted, n_sims) if adopting else None,
         false_adopting=_chance("any false adoption", wrongly, n_sims) if adopting else None,
+        wrong_answer=_chance("any wrong answer", misled, n_sims) if answering else None,
         law=truth.law,
         divergence=truth.divergence,
         correlation=truth.correlation,

@@ -9,6 +9,7 @@ that correction. With a design, simulated powers take its place, and what regist
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from math import log, sqrt
@@ -46,6 +47,7 @@ Power = tuple[float, str, int]
 Kind = Literal[
     "registration",
     "trainer",
+    "rule",
     "direction",
     "power",
     "resolution",
@@ -76,6 +78,7 @@ def design_warnings(
     """Every warning of a study, worst first. `path` is its file, for what to type; `validation_tokens` how many tokens
     are predicted at an evaluation, where that is known."""
     return (
+        *_rules(study),
         *_directions(study),
         *_powers(study, design),
         *_seeds(study, design),
@@ -90,6 +93,53 @@ def design_warnings(
 def warnings_as_json(warnings: Sequence[DesignWarning]) -> list[dict[str, str]]:
     """Plain data for `--json`."""
     return [{("try" if key == "fix" else key): value for key, value in asdict(warning).items()} for warning in warnings]
+
+
+_INCONCLUSIVE: Final[Outcome] = "inconclusive"
+"""The outcome, and the verdict that states nothing."""
+_STATED_P: Final = re.compile(r"(?<![\w'])p\s*[<>=≤≥]\s*\.?\d", re.IGNORECASE)
+"""A p value in the words of a verdict."""
+
+
+def _rules(study: Study) -> Iterator[DesignWarning]:
+    """A rule whose verdict no outcome changes, a primary claim that cannot change it, a verdict that states a p."""
+    primary = study.families.get("primary", ())
+    constant = study.rule.constant_verdict
+    if constant is not None:
+        text = f"the verdict is '{constant}' whatever comes out: no claim and no stability carries it"
+        when = f"supported({primary[0]})" if primary else "supported(HYPOTHESIS)"
+        fix = f'decision: [{{verdict: "{constant}", when: "{when}"}}, {{verdict: inconclusive}}]'
+        yield DesignWarning("rule", "", text, fix)
+    idle = [name for name in primary if name not in study.rule.deciding_hypotheses]
+    if idle and constant is None:
+        text = f"the primary {'claim' if len(idle) == 1 else 'claims'} {listed(idle)} cannot change the verdict"
+        fix = f"a line of the decision that asks about {idle[0]}, or role: exploratory"
+        yield DesignWarning("rule", idle[0], text, fix)
+    yield from _nothing_found(study)
+    for verdict in dict.fromkeys(line.verdict for line in study.decision):
+        stated = _STATED_P.search(verdict)
+        if stated is not None:
+            text = f"the verdict '{verdict}' states a p value, and its words are printed whatever p comes out"
+            fix = f"verdict: {verdict[: stated.start()].rstrip(' ,;:(')}; the report states the p of every claim"
+            yield DesignWarning("rule", "", text, fix)
+
+
+def _nothing_found(study: Study) -> Iterator[DesignWarning]:
+    """A condition that gives a verdict although every claim is inconclusive, as `not supported(gain)` does."""
+    rule, outcomes = study.rule, dict.fromkeys(study.hypotheses, _INCONCLUSIVE)
+    stable = dict.fromkeys(study.arms, True)
+    ruling = rule.decide(outcomes, stable)
+    when = study.decision[ruling.line - 1].when
+    # A last line without a condition says openly what is left.
+    if when is None or rule.is_remainder(ruling.line) or ruling.verdict == _INCONCLUSIVE:
+        return
+    asked = rule.decided_by(ruling.line, outcomes, stable)
+    if any(question.state in ("stable", "inconclusive") for question in asked):
+        return
+    name = asked[0].name
+    text = f"'{ruling.verdict}' is the verdict also where every claim is inconclusive: '{when}' holds there"
+    fix = f"when: refuted({name}), if {name} is to be shown false; or a last line without `when`"
+    yield DesignWarning("rule", name, text, fix)
 
 
 def _directions(study: Study) -> Iterator[DesignWarning]:

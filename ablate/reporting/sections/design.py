@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from math import floor, log10
 from typing import Final
 
 from ablate.judge.design.characteristics import Design
+from ablate.judge.design.error_rate import TOLERATED
 from ablate.judge.design.simulate import SimulatedChance, SimulatedScenario
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Figure, Panel
@@ -47,12 +49,46 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
         }
         false_adoption = phrase("design.false_adoption", design, said_chance(design.false_adoption), chances)
         yield phrase("design.false_adoption_term"), false_adoption
+    if design.wrong_answer is not None:
+        others = {
+            {"failed_seed": "failing"}.get(scenario.law, "skewed"): said_chance(scenario.wrong_answer)
+            for scenario in design.wrong_answers[1:]
+            if scenario.wrong_answer is not None
+        }
+        said = phrase(
+            "design.wrong_answer",
+            design,
+            said_chance(design.wrong_answer),
+            others,
+            _lower_alpha(design),
+            _errs_without_findings(design),
+        )
+        yield phrase("design.wrong_answer_term"), said
     if design.gate:
         yield phrase("design.gate_term"), phrase("design.gate", design.gate)
     if design.scenarios:
         # Standard error of a share p of n studies: sqrt(p (1 - p) / n); the largest is stated for all.
         errors = [chance.error for scenario in design.scenarios for chance in scenario.verdicts]
         yield phrase("design.simulated_term"), phrase("design.simulated", design, words.share(max(errors)))
+
+
+def _lower_alpha(design: Design) -> str:
+    """About the alpha with which a rule that errs too often holds what is tolerated; empty where it holds that, and
+    where it errs more often than all false findings together."""
+    wrong, tolerated = design.wrong_answer, max(TOLERATED, design.alpha)
+    if wrong is None or wrong.share - 2.0 * wrong.error <= tolerated or _errs_without_findings(design):
+        return ""
+    # Rounded down to two digits: an alpha that is rounded up would hold less.
+    exact = design.alpha * tolerated / wrong.share
+    step = 10.0 ** (floor(log10(exact)) - 1)
+    return words.compact(round(floor(exact / step) * step, 6))
+
+
+def _errs_without_findings(design: Design) -> bool:
+    """Whether a rule errs more often than every claim is falsely supported or refuted, so that it answers where a claim
+    was merely not refuted."""
+    wrong, all_findings = design.wrong_answer, 2.0 * design.alpha * len(design.hypotheses)
+    return wrong is not None and wrong.share - 2.0 * wrong.error > all_findings
 
 
 def plans_of(design: Design) -> Iterator[tuple[str, str]]:

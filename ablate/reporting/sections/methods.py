@@ -87,6 +87,7 @@ def methods_section(context: ReportContext, *, paper: bool = False) -> Section:
         look=look,
         e_process=isinstance(study.stopping, EProcess),
         looks=words.listed(map(str, study.stopping.looks)) if isinstance(study.stopping, Looks) else "",
+        stops_as_identical=isinstance(study.stopping, Looks) and study.stopping.if_identical == "stop",
         spending=SPENDING[study.stopping.spending] if isinstance(study.stopping, Looks) else "",
         most=study.stopping.max_seeds if isinstance(study.stopping, EProcess) else 0,
         reached=words.compact(1 / study.analysis.alpha),  # an e-process rejects at 1 / alpha (Ville 1939)

@@ -12,7 +12,7 @@ from prereg import text as words
 def campaign_design_section(design: CampaignDesign) -> Section:
     """False keeps, true gain and runs of a campaign, by simulation."""
     cost = "" if design.cost_s is None else words.duration(design.cost_s)
-    names = ("levels", "reach", "scale", "simulated")
+    names = ("levels", "reach", "scale", "simulated", "not_normal")
     facts = Facts(tuple((phrase(f"campaign.{name}_term"), phrase(f"campaign.{name}", design)) for name in names))
     table = CAMPAIGNS.of(design.scenarios, design=design)
     return Section("design", phrase("campaign.title", design, cost), (facts, table))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ablate.reporting.blocks import Facts, Paragraph, Section
 from ablate.reporting.document import Banner, Document
 from ablate.reporting.summaries.confirmation import confirmation_blocks, gains_in_words, proposals_table
-from ablate.reporting.summaries.proposal import campaign_section
+from ablate.reporting.summaries.proposal import campaign_section, others_in_words
 from ablate.reporting.summaries.removal import removal_blocks
 from ablate.reporting.wording import phrase
 
@@ -27,7 +27,7 @@ def campaign_page(summary: CampaignSummary) -> Document:
 
 
 def _reasons(summary: CampaignSummary) -> Iterator[str]:
-    """What all of it gains, and what can go of it, a sentence each."""
+    """What all of it gains, what can go of it, and what else was tried, a sentence each."""
     best = summary.of_best
     if best is None:
         yield phrase("campaign_report.not_confirmed", summary.record)
@@ -35,6 +35,7 @@ def _reasons(summary: CampaignSummary) -> Iterator[str]:
         yield from (phrase("campaign_report.fact", *fact) for fact in gains_in_words(best))
     if summary.removals is not None:
         yield phrase("campaign_report.removed", summary.removals)
+    yield from (phrase("campaign_report.fact", *fact) for fact in others_in_words(summary.record))
 
 
 def _sections(summary: CampaignSummary) -> Iterator[Section]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ablate.judge.campaign.confirmation import estimated_gain
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table
 from ablate.reporting.estimates import decimals_for
+from ablate.reporting.summaries.proposal import others_in_words
 from ablate.reporting.summaries.tables import PROPOSALS, ProposalRow
 from ablate.reporting.wording import phrase
 from prereg import text as words
@@ -30,7 +31,7 @@ def confirmation_blocks(result: ConfirmationResult) -> Iterator[Block]:
         yield Paragraph(phrase("confirmation.unfinished", ran, result.source))
     else:
         yield Paragraph(result.decided.headline)
-        yield Facts(tuple(gains_in_words(result)))
+        yield Facts((*gains_in_words(result), *others_in_words(result.record)))
     if len(result.same_best) > 1:
         yield Paragraph(phrase("confirmation.repeated", result.same_best), "warning")
 

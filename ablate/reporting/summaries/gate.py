@@ -33,10 +33,9 @@ def gate_section(gated: Gated, *, table: bool = True) -> Section:
         text = phrase("gate.same_code", gated)
         if gated.ran is not None:
             text = phrase("gate.unfinished", gated.ran.summary)
-        facts = () if gated.answer == "same code" else (("Compared", phrase("gate.compared", gated)),)
-        return Section(
-            "gate", phrase("gate.title", gated, name, "", 0), (Paragraph(text), *map(Facts, (facts,) * bool(facts)))
-        )
+        facts = tuple(_compared(gated, is_answered=gated.answer != "same code"))
+        blocks = (Paragraph(text), Facts(facts)) if facts else (Paragraph(text),)
+        return Section("gate", phrase("gate.title", gated, name, "", 0), blocks)
     registration = gated.decided.registration
     decision = gated.decided.decision.labelled(registration.study.labels)
     views = views_of(decision.findings, registration.study)
@@ -91,12 +90,23 @@ def _table(gated: Gated, views: Sequence[FindingView]) -> Iterator[Block]:
     yield tables.OF_COMMITS.of(ordered[:_MOST_CLAIMS])
 
 
+def _compared(gated: Gated, *, is_answered: bool) -> Iterator[tuple[str, str]]:
+    """What was compared, and in one line with it what was compared before and what was not compared."""
+    parts = []
+    if is_answered:
+        parts += [phrase("gate.compared", gated), phrase("gate.earlier", gated.earlier)]
+    if gated.not_compared:
+        parts.append(phrase("gate.not_compared", gated.not_compared, is_answered))
+    if parts:
+        yield "Compared" if is_answered else "Not compared", ". ".join(parts)
+
+
 def _facts(
     gated: Gated, decision: Decision, registration: Registration, views: Sequence[FindingView]
 ) -> Iterator[tuple[str, str]]:
     study = registration.study
     n_runs = len(study.judged) if decision.look is None else decision.look.n_seeds * len(study.arms)
-    yield "Compared", phrase("gate.compared", gated)
+    yield from _compared(gated, is_answered=True)
     test = words.listed(
         dict.fromkeys(view.test for view in views if view.estimate is not None)
     ) or study.analysis.test.replace("_", " ")

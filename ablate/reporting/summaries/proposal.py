@@ -46,12 +46,13 @@ def _facts(result: ProposalResult) -> Iterator[tuple[str, str]]:
         for part in result.decision.parts:
             yield part.metric, phrase("proposal.part", part)
     yield phrase("proposal.left_term"), phrase("proposal.left", result, record)
-    yield from _earlier(record)
+    yield from others_in_words(record)
 
 
-def _earlier(record: CampaignRecord | None) -> Iterator[tuple[str, str]]:
-    if record is not None and record.entry.earlier:
-        yield phrase("proposal.earlier_term"), phrase("proposal.earlier_campaigns", record.entry.earlier)
+def others_in_words(record: CampaignRecord | None) -> Iterator[tuple[str, str]]:
+    """The other campaigns of the same trainer, start or metric, in one line; none where there are none."""
+    if record is not None and record.others:
+        yield phrase("proposal.others_term"), phrase("proposal.others", record.others)
 
 
 def campaign_section(campaign: Campaign, record: CampaignRecord | None) -> Section:
@@ -60,12 +61,12 @@ def campaign_section(campaign: Campaign, record: CampaignRecord | None) -> Secti
     facts = (
         (phrase("proposal.promise_term"), phrase("proposal.promise", campaign)),
         (phrase("proposal.state_term"), phrase("proposal.state", record, keeps_of(history), runs_of(history))),
-        *_earlier(record),
+        *others_in_words(record),
     )
     return Section("check", phrase("proposal.valid", campaign), (Facts(facts),))
 
 
 def registered_lines(record: CampaignRecord, new: bool) -> Iterator[str]:
-    """That a campaign is registered, and since when; and which campaigns were before it."""
+    """That a campaign is registered, and since when; and which other campaigns there are."""
     yield phrase("proposal.registered", record, new)
-    yield from (": ".join(fact) for fact in _earlier(record))
+    yield from (": ".join(fact) for fact in others_in_words(record))

@@ -124,13 +124,14 @@ def _four_lines(verification: Verification) -> tuple[Block, ...]:
 
 
 def _lines(checked: Verification) -> Iterator[str]:
-    """What has changed, what is judged differently, and what was not checked with what to type."""
+    """What has changed, what is judged differently, what is remarked, and what was not checked with what to type."""
     several = len(checked.studies) > 1
     # Stable: faults in the order of checking, then what was not checked.
     for item in sorted(checked.items, key=lambda item: item.state == "not checked"):
         name = phrase("verification_parts.named", item.study, item.what) if several else item.what
         yield from (phrase("verification_parts.changed", name, fault) for fault in item.faults)
         yield from (phrase("verification_parts.differently", name, fact) for fact in item.judged_differently)
+        yield from (phrase("verification_parts.remark", name, remark) for remark in item.remarks)
         if item.inadmissible:
             yield phrase("verification_parts.inadmissible", item.study)
         if item.state == "not checked":
