@@ -42,6 +42,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from ablate.judge.stats.precision import ROUNDING
 from ablate.judge.stats.root import root
 
 Floats = npt.NDArray[np.float64]
@@ -336,6 +337,10 @@ def registrable(test: Kind) -> Kind:
 class Studentized(SignificanceTest):
     """What the tests with a standard error share: they are undefined where that error is zero."""
 
+    zeros_decide = False
+    """Whether differences that are all exactly zero reject a null away from zero. There is no t then: the caller says
+    whether different arms could have had equal values (`ablate.judge.stats.null_hypotheses.why_zeros_are_open`)."""
+
     def __init__(self, x: Floats) -> None:
         super().__init__(x)
         self.usable = self.span > SAME * self.size
@@ -348,14 +353,22 @@ class Studentized(SignificanceTest):
         t: Floats = (self.mean - self.to_unit(null)) / np.where(self.usable, self.se, np.inf)
         return t
 
+    def p(self, null: float, side: Side) -> Floats:
+        p = super().p(null, side)
+        is_beyond_zero = (null > 0.0 and side == "less") or (null < 0.0 and side == "greater")
+        if not (self.zeros_decide and is_beyond_zero):
+            return p
+        # The limit of t as the standard error goes to zero.
+        return np.where(self.size == 0.0, self.floor(self.n, side), p)
+
     def around_mean(self, half: float | Floats) -> tuple[Floats, Floats]:
         """The interval of this half-width in the unit of every row."""
         return self.from_unit(self.mean - half), self.from_unit(self.mean + half)
 
     def refusal(self, null: float = 0.0) -> str:
-        if self.usable[0] or (self.size[0] == 0.0 and null == 0.0):
-            return ""
         zero = self.size[0] == 0.0
+        if self.usable[0] or (zero and (null == 0.0 or self.zeros_decide)):
+            return ""
         which = "are zero" if zero else f"equal {self.from_unit(self.mean)[0]:.6g}"
         against = f" against {null:.6g}" if zero else ""
         return (
@@ -1308,7 +1321,7 @@ class Welch(StudentT):
         variances = []
         for runs in by_arm:
             # An arm whose runs all have one value, up to rounding, has no variance.
-            alike = np.ptp(runs, axis=1) <= EQUAL * np.abs(runs).max(axis=1)
+            alike = np.ptp(runs, axis=1) <= 2.0 * ROUNDING * np.abs(runs).max(axis=1)
             variances.append(np.where(alike, 0.0, runs.var(axis=1, ddof=1) / runs.shape[1]))
         total = np.asarray(sum(variances), dtype=np.float64)
         self.usable = total > 0.0
@@ -1320,7 +1333,7 @@ class Welch(StudentT):
         self.se = np.sqrt(total)
         self.standard_error = self.from_unit(self.se)
         # Equal values in every arm: their means differ by more than rounding, or not at all.
-        self.all_zero: Kept = ~self.usable & (np.abs(self.mean) <= EQUAL * self.size)
+        self.all_zero: Kept = ~self.usable & (np.abs(self.mean) <= 2.0 * ROUNDING * self.size)
 
     def bounds(self, alpha: float) -> tuple[Floats, Floats]:
         low, high = super().bounds(alpha)
