@@ -76,9 +76,9 @@ class Gated:
     base: Commit
     head: Commit
     answer: Answer
-    """`equivalent`, `better` and `worse` are verdicts of the rule, `undecided` is its `inconclusive`. `identical`: that
-    too, and every pair of runs left the same values to the bit. `same code`: nothing was compared, because both commits
-    start the same runs."""
+    """`equivalent`, `better` and `worse` are verdicts of the rule, `undecided` is its `inconclusive`. `identical`: each
+    pair of runs left the same values to the bit, whatever the rule makes of that. `same code`: nothing was compared,
+    because both commits start the same runs."""
     n_files: int
     """Files of head that a run is started from."""
     path: Path | None = None

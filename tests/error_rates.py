@@ -61,7 +61,7 @@ START, END = "<!-- error-rates -->", "<!-- /error-rates -->"
 ALPHA = 0.05
 MARGIN = 10.0
 """In SDs of the differences: so far from zero that a claim of no change meets only one of its two borders."""
-FAR = {3: 30.0, 4: 22.0, 5: 18.0, 8: 11.0}
+FAR = {3: 30.0, 4: 22.0, 5: 18.0, 6: 15.0, 7: 13.0, 8: 11.0, 9: 10.0, 10: 10.0}
 """By the number of seeds, an effect that every test finds."""
 LAWS = ("normal", "exponential", "t3", "mixture", "uniform", "bimodal", "failed seed")
 """Of the differences, mean 0 and SD 1. mixture: one difference in ten is 5 SDs of the others away, on one side.
@@ -69,6 +69,8 @@ bimodal: as often at -1 as at 1, each with an SD of 0.1. failed seed: one seed i
 of the others away, on one side."""
 LAWS_OVER_ITEMS = LAWS[:4]
 """Those that tables of items are drawn from, which take longest."""
+ROUNDED = "rounded"
+"""Normal differences in steps of one SD, as records with few digits may have them: many are equal."""
 SKEWED = ("exponential", "mixture", "failed seed")
 FAILED, FAR_AWAY = 0.1, 100.0
 """The chance of a failed seed, and how far away it ends, in SDs of the others."""
@@ -117,6 +119,9 @@ def cells() -> Iterator[Cell]:
             yield Cell("e_process", "paired_t", n, law)
         yield Cell("looks", "paired_t", 8, law)
     yield from (Cell("fixed", test, 4, "bimodal") for test in TESTS)
+    yield from (Cell("fixed", "paired_t", n, ROUNDED) for n in range(3, 11))
+    # With more pairs few resamples draw equal differences alone; tests/precision_rates.py goes on to ten.
+    yield from (Cell("fixed", "bootstrap_t", n, ROUNDED) for n in range(3, 8))
     for law in DIVERGING:
         if "diverge" not in law:
             tests = ("wilcoxon", "sign_flip") if "rank" in law else ("wilcoxon",)
@@ -225,7 +230,8 @@ def draw(law: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarr
     if law == "failed seed":
         failed = FAR_AWAY * (rng.random(shape) < FAILED) - FAR_AWAY * FAILED
         return (rng.standard_normal(shape) + failed) / sqrt(1.0 + FAR_AWAY**2 * FAILED * (1.0 - FAILED))
-    return rng.standard_normal(shape)
+    z = rng.standard_normal(shape)
+    return np.round(z) if law == ROUNDED else z
 
 
 def tails(law: str) -> tuple[int, ...]:
@@ -364,7 +370,7 @@ def noise(
 
 def _one_noise(cell: Cell, n: int, rng: np.random.Generator, spread: int) -> np.ndarray:
     """Centred differences of one metric, studies x seeds; over items studies x seeds x units."""
-    law = cell.law if cell.law in LAWS else "normal"
+    law = cell.law if cell.law in (*LAWS, ROUNDED) else "normal"
     if not over_items(cell):
         return draw(law, (n, cell.n), rng)
     by_seed = SPREADS[spread][0] * draw(law, (n, cell.n, 1), rng)
@@ -755,7 +761,8 @@ def page(found: Mapping[str, Any]) -> str:
         "of their null; of a family of four (correlated), any of its claims. Laws of the differences, each "
         "with mean 0 and SD 1: normal; exponential; t3 (t with 3 degrees of freedom); mixture (one difference"
         " in ten lies 5 SDs away on one side); uniform; bimodal (as often at -1 as at 1); failed seed (one "
-        "seed in ten ends, without diverging, 100 SDs of the others away on one side). Of skewed laws the "
+        "seed in ten ends, without diverging, 100 SDs of the others away on one side); rounded (normal differences in "
+        "steps of one SD, so that many are equal; their SD is 1.04). Of skewed laws the "
         "worse of a long tail against the claim and for it counts. The largest rate over these laws is no "
         "bound: another law can give more. diverge: the worst of the candidate's runs diverge and their pairs"
         " are left out; rank worst: they rank below all others; at a ceiling: they are scored at a far value."

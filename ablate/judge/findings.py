@@ -28,7 +28,18 @@ from ablate.judge.judge import (
     step_level,
     zones,
 )
-from ablate.judge.readings import notes_on_seeds, reading_of, samples_of, scaled, shared_seeds, slope, stated, unusable
+from ablate.judge.readings import (
+    notes_on_seeds,
+    reading_of,
+    rounding_of,
+    samples_of,
+    scaled,
+    shared_seeds,
+    slope,
+    stated,
+    unusable,
+    why_zeros_were_open,
+)
 from ablate.judge.stats.crossed_items import cross, over_items
 from ablate.judge.stats.effects import effect_sizes, independent_effects
 from ablate.judge.stats.estimate import interval_of, one_sample, shown_difference, speak_of_seeds, summarise
@@ -41,11 +52,21 @@ from ablate.judge.stats.null_hypotheses import (
     nulls_in,
     rejected_null,
 )
+from ablate.judge.stats.precision import levelled
 from ablate.judge.stats.sequential import EProcessT, RepeatedT
-from ablate.judge.stats.significance_tests import EQUAL, Floats, Kept, NoTestError, SignificanceTest, exponent_of
+from ablate.judge.stats.significance_tests import (
+    EQUAL,
+    Floats,
+    Kept,
+    NoTestError,
+    SignificanceTest,
+    Studentized,
+    exponent_of,
+)
 from ablate.judge.stats.two_way import TwoWay
 from ablate.judge.stats.unpaired import Sample, welch
 from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, MarginTest, Pair
+from ablate.judge.wording import upper_bound
 from prereg.registry.looks import Look, require_registered_look
 from prereg.registry.plan import Cell
 from prereg.rule.divergence import least_pairs
@@ -72,12 +93,28 @@ class Contrast:
     refused: str | None = None
     samples: tuple[Sample, ...] = ()
     """The runs by arm, for a test without pairs: there are no sides then."""
+    rounding: Floats = field(default_factory=lambda: np.empty(0))
+    """How far each pair's difference may lie from the one that was meant, by the precision of records."""
+    zeros_are_open: str = ""
+    """Why differences that are all zero say nothing about the claim's margin; empty where they do."""
+    kept_within: float = 0.0
+    """The claim's margin, where equal differences below it would say that less than it is left; else 0."""
 
     @property
-    def differences(self) -> Floats:
+    def recorded_differences(self) -> Floats:
         """Left minus right: infinite where one side diverged and is ranked worst, NaN where both did."""
         with np.errstate(invalid="ignore"):
             return self.left - self.right
+
+    @property
+    def differences(self) -> Floats:
+        """The recorded differences, made equal where they are equal as far as records can tell. On a metric that is no
+        count, those that are all smaller than the margin stay as they are: they show that less than it is left."""
+        recorded = self.recorded_differences
+        if not recorded.size:
+            return recorded
+        one_row = levelled(recorded[None, :], self.rounding[None, :], within=self.kept_within)
+        return np.asarray(one_row[0])
 
     @property
     def sized(self) -> npt.NDArray[np.bool_]:
@@ -235,6 +272,11 @@ def contrast(
     if claim.trend is not None:
         # Less the first arm's value, which leaves a slope as it is: arms that are all equal then have one of exactly 0.
         sides[0] = np.array([slope(claim, seed, value_by_run, scale) for seed in used_seeds], dtype=np.float64)
+    weight_by_arm = {arm: abs(weight) for arm, weight in claim.weights.items()}
+    rounding = [
+        sum(weight * rounding_of(value_by_run[arm, seed], scale) for arm, weight in weight_by_arm.items())
+        for seed in used_seeds
+    ]
     if claim.constant is not None:
         sides[1] = np.full(len(used_seeds), scaled(claim.constant, scale))
     # Two finite values can lie further apart than the largest double.
@@ -245,7 +287,24 @@ def contrast(
     if too_far:
         reason = f"{reading} differs by more than the largest number there is, seed {too_far[0]}"
         return Contrast(reading, value_by_run, notes=tuple(notes), refused=reason)
-    return Contrast(reading, value_by_run, tuple(used_seeds), sides[0], sides[1], tuple(notes))
+    rounding_by_pair = np.array(rounding)
+    # Of a diverged run that is ranked nothing is zero.
+    zeros_are_open = (
+        why_zeros_were_open(study, name, value_by_run, used_seeds, rounding_by_pair)
+        if used_seeds and not beyond
+        else "a diverged run has no size"
+    )
+    return Contrast(
+        reading,
+        value_by_run,
+        tuple(used_seeds),
+        sides[0],
+        sides[1],
+        tuple(notes),
+        rounding=rounding_by_pair,
+        zeros_are_open=zeros_are_open,
+        kept_within=0.0 if zeros_are_open else study.hypotheses[name].smallest,
+    )
 
 
 def _tested(
@@ -264,7 +323,8 @@ def _tested(
         elif pairs.samples:
             test = welch(pairs.samples)
         else:
-            test = registered_test(study, pairs.differences[None, :], look=look, rng_seed=rng_seed)
+            x = pairs.differences[None, :]
+            test = registered_test(study, x, zeros_decide=not pairs.zeros_are_open, look=look, rng_seed=rng_seed)
     except NoTestError as error:
         return error if claim.is_paired else NoTestError(one_sample(str(error)))
     if not claim.is_paired and not pairs.samples:
@@ -272,7 +332,22 @@ def _tested(
     # Both nulls of the claim must be testable: without a standard error the t is undefined against any margin.
     points = [point for null in nulls_in(study, name) if null is not None for point, _ in null.points]
     refused = next(filter(None, map(test.refusal, points)), "")
+    if refused and pairs.zeros_are_open and not pairs.samples and not pairs.differences.any():
+        refused += f"; {pairs.zeros_are_open}"
     return NoTestError(refused) if refused else test
+
+
+def _about_zeros(test: SignificanceTest, pairs: Contrast, metric: str, smallest: float) -> str:
+    """What differences that are all exactly zero show, where they decide; else nothing."""
+    if not (isinstance(test, Studentized) and test.zeros_decide and test.size[0] == 0.0):
+        return ""
+    n = len(pairs.seeds)
+    return (
+        f"all {n} differences are exactly zero, and {metric} is no count: arms that differed would differ in it, so a "
+        f"difference of {compact(smallest)} or more is ruled out; the p is the limit of {test.words} as the standard "
+        f"error goes to zero, and a change that acts in up to {100.0 * upper_bound(0, n):.0f}% of runs could give the "
+        f"same (95% bound, n = {n})"
+    )
 
 
 def _over_items(
@@ -285,8 +360,9 @@ def _over_items(
     sides, clustered = (claim.left, claim.right), harness is not None and harness.clusters == "tasks"
     crossed = cross(items, claim.metric, *sides, pairs.seeds, clustered=clustered, new_items=estimand != "new_seeds")
     # The pairs are means of these items, except under `also`, where they are the recorded values of the metric.
-    differences = pairs.differences if study.analysis.test == TwoWay.name else None
-    return over_items(crossed, estimand=estimand, differences=differences)
+    if study.analysis.test != TwoWay.name:
+        return over_items(crossed, estimand=estimand)
+    return over_items(crossed, estimand=estimand, differences=pairs.recorded_differences, rounding=pairs.rounding)
 
 
 def _finding(
@@ -320,6 +396,7 @@ def _finding(
         notes.append(str(tested))
     else:
         test = tested
+        notes += filter(None, [_about_zeros(test, pairs, claim.metric, hypothesis.smallest)])
         constant = claim.constant is not None
         deciding = summarise(test, level, one_sided=constant)
         # Without a correction no interval of a family of several is simultaneous, and none is given as if it were.
@@ -350,7 +427,7 @@ def _finding(
         notes.append("no standardised effect: a diverged run has no number")
     also, unable = _description(study, name, pairs, rng_seed, items)
     effects = (
-        effect_sizes(pairs.left, pairs.right, alpha=analysis.alpha, paired=claim.is_paired)
+        effect_sizes(pairs.left, pairs.right, pairs.differences, alpha=analysis.alpha, paired=claim.is_paired)
         if all_sized and pairs.seeds
         else ()
     )
@@ -445,8 +522,10 @@ def _description(
 
 def _pairs(pairs: Contrast) -> tuple[Pair, ...]:
     return tuple(
-        Pair(seed=seed, left=float(left), right=float(right), difference=float(left - right))
-        for seed, left, right, sized in zip(pairs.seeds, pairs.left, pairs.right, pairs.sized, strict=True)
+        Pair(seed=seed, left=float(left), right=float(right), difference=float(difference))
+        for seed, left, right, difference, sized in zip(
+            pairs.seeds, pairs.left, pairs.right, pairs.differences, pairs.sized, strict=True
+        )
         if sized
     )
 

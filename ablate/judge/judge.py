@@ -21,9 +21,28 @@ import numpy.typing as npt
 
 from ablate.judge.stats.kinds import class_of_test, over_seeds, undecided
 from ablate.judge.stats.multiplicity import adjusted_rows, holm, holm_rows, levels_tested
-from ablate.judge.stats.null_hypotheses import Nulls, beyond, is_gated, levels_of, nulls_in, nulls_of, short_of, within
+from ablate.judge.stats.null_hypotheses import (
+    Nulls,
+    beyond,
+    is_gated,
+    levels_of,
+    nulls_in,
+    nulls_of,
+    short_of,
+    why_zeros_are_open,
+    within,
+)
 from ablate.judge.stats.sequential import EProcessT, RepeatedT
-from ablate.judge.stats.significance_tests import TINY, Floats, Kept, NoTestError, SignificanceTest, Welch
+from ablate.judge.stats.significance_tests import (
+    TINY,
+    BootstrapT,
+    Floats,
+    Kept,
+    NoTestError,
+    PairedT,
+    SignificanceTest,
+    Welch,
+)
 from ablate.judge.stats.two_way import Spread, Tail, TwoWay
 from ablate.judge.verdict import GateLevel, Zone
 from prereg.registry.looks import Look
@@ -441,12 +460,26 @@ def _implied(kind: VerbKind, outcome: Outcome) -> Zone | None:
 
 
 def registered_test(
-    study: Study, x: Floats, *, look: Look | None = None, rng_seed: int = 0, simulated: bool = False
+    study: Study,
+    x: Floats,
+    *,
+    zeros_decide: bool,
+    look: Look | None = None,
+    rng_seed: int = 0,
+    simulated: bool = False,
 ) -> SignificanceTest:
     """The deciding test of differences, studies x pairs, of one study or of thousands; at a look its adjusted one.
 
     Raises `NoTestError` where no such test decides from so many pairs. With `simulated` fewer resamples are drawn.
+    `zeros_decide`: whether differences that are all exactly zero reject a margin.
     """
+    test = _registered_test(study, x, look=look, rng_seed=rng_seed, simulated=simulated)
+    if isinstance(test, PairedT | BootstrapT):
+        test.zeros_decide = zeros_decide
+    return test
+
+
+def _registered_test(study: Study, x: Floats, *, look: Look | None, rng_seed: int, simulated: bool) -> SignificanceTest:
     if look is not None:
         return at_look(x, study.stopping, look)
     # Over these very items the test is the paired t over the seeds' means.
@@ -506,6 +539,7 @@ def tests_of(
     if not study.paired:
         yield from _unpaired(study, name, differences, kept)
         return
+    zeros_decide = not why_zeros_are_open(study, name)
     numbers = 1 if look is not None else class_of_test(test).numbers(differences.shape[1])
     for rows, x in _blocks(differences, kept, least_pairs(study), numbers):
         if items is not None and estimand == "new_seeds_and_items":
@@ -516,7 +550,10 @@ def tests_of(
             yield rows, TwoWay(x, spread, mine.tail, levels=levels_of(study, name))
             continue
         try:
-            yield rows, registered_test(study, x, look=look, rng_seed=rng_seed, simulated=True)
+            test_of_rows = registered_test(
+                study, x, zeros_decide=zeros_decide, look=look, rng_seed=rng_seed, simulated=True
+            )
+            yield rows, test_of_rows
         except NoTestError:
             continue  # too few pairs are left
 

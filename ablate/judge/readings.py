@@ -25,6 +25,8 @@ from math import inf, isfinite, isinf, log, log10, sqrt
 import numpy as np
 import pandas as pd
 
+from ablate.judge.stats.null_hypotheses import why_zeros_are_open
+from ablate.judge.stats.precision import ROUNDING, Floats, on_a_grid
 from ablate.judge.stats.significance_tests import EQUAL, exponent_of
 from ablate.judge.stats.unpaired import Sample
 from ablate.judge.verdict import ArmSample, SharedSeeds
@@ -158,7 +160,7 @@ def notes_on_seeds(samples: Sequence[Sample]) -> tuple[str, ...]:
     notes += [
         f"all {sample.values.size} runs of {sample.arm} give the same value: the seed seems to do nothing there"
         for sample in samples
-        if sample.values.size > 1 and np.ptp(sample.values) <= EQUAL * np.abs(sample.values).max()
+        if sample.values.size > 1 and np.ptp(sample.values) <= 2.0 * ROUNDING * np.abs(sample.values).max()
     ]
     notes += [text for text in [uneven_spread(samples)] if text]
     return tuple(notes)
@@ -250,6 +252,43 @@ def scaled(value: float, scale: Scale) -> float:
     if scale == "raw" or isinf(value):
         return value
     return log(value) if scale == "log" else log10(value)
+
+
+def rounding_of(value: float, scale: Scale) -> float:
+    """How far a value may lie from the one that was meant, on the claim's scale (`ablate.judge.stats.precision`).
+
+    Examples
+    --------
+    >>> rounding_of(2.0, "raw") == 2.0 * ROUNDING, rounding_of(2.0, "log") == ROUNDING
+    (True, True)
+    """
+    if scale == "raw":
+        return ROUNDING * abs(value)
+    # A share of a value is a step of its logarithm.
+    return ROUNDING if scale == "log" else ROUNDING / log(10.0)
+
+
+def why_zeros_were_open(
+    study: Study, name: str, values: Mapping[Cell, float], seeds: Sequence[int], rounding: Floats
+) -> str:
+    """Why recorded differences of a claim that are all exactly zero say nothing about its margin (`why_zeros_are_open`,
+    then what only values can say); empty where they do. `rounding` is how far each difference may lie from the one that
+    was meant."""
+    claim = study.claims[name]
+    by_arm = {arm: np.array([values[arm, seed] for seed in seeds]) for arm in claim.named}
+    if reason := why_zeros_are_open(study, name):
+        return reason
+    constant = [arm for arm, of_arm in by_arm.items() if np.unique(of_arm).size < len(seeds)]
+    if constant:
+        return f"{claim.metric} of {constant[0]} has one value under several seeds, so that equal values are no rarity"
+    if on_a_grid(np.concatenate(list(by_arm.values()))):
+        return (
+            f"the values of {claim.metric} are multiples of one number, as counts and rounded numbers are, and arms "
+            "that differ can have equal ones"
+        )
+    if study.hypotheses[name].smallest <= rounding.max():
+        return f"the margin is less than single precision can tell at such values ({rounding.max():.2g})"
+    return ""
 
 
 def slope(claim: Claim, seed: int, value_by_run: Mapping[Cell, float], scale: Scale) -> float:

@@ -113,7 +113,8 @@ def recompute(study: Study, findings: Sequence[Finding], look: Look | None = Non
         for finding in findings:
             if finding.estimate is None:
                 continue
-            if opinion is not None and not finding.estimate.ranked and opinion.computes(finding):
+            computes = opinion is not None and not finding.estimate.ranked and opinion.computes(finding)
+            if opinion is not None and computes and not _made_equal(finding):
                 numbers += opinion.numbers(study, finding)
             else:
                 not_covered.append(finding.hypothesis)
@@ -135,6 +136,12 @@ def _has_size(values: Floats, *, most: float) -> bool:
 def _varies(values: Floats, size: float) -> bool:
     """Whether values differ by more than rounding: those that do not have a rule of their own."""
     return bool(np.ptp(values) > 1e-6 * size)
+
+
+def _made_equal(finding: Finding) -> bool:
+    """Whether the judge has made differences equal that are equal but for the precision of records: no library does."""
+    one_value = len({pair.difference for pair in finding.pairs}) == 1
+    return one_value and any(pair.difference != pair.left - pair.right for pair in finding.pairs)
 
 
 def _untied(differences: Floats) -> bool:

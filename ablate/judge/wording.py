@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from ablate.judge.stats.significance_tests import EQUAL
+from ablate.judge.stats.precision import ROUNDING
 from ablate.judge.verdict import Stability
 from prereg.text import p_value
 
@@ -41,17 +41,17 @@ def same_in_every_pair(left: npt.ArrayLike, right: npt.ArrayLike, *, paired: boo
     differences = sides[0] - sides[1]
     # Equal up to rounding, relative to the values and not to the differences: 0.1 + 0.2 - 0.3 is no difference.
     size = max(float(np.abs(side).max(initial=0.0)) for side in sides)
-    if differences.size < 2 or not np.isfinite(size) or np.ptp(differences) > EQUAL * size:
+    if differences.size < 2 or not np.isfinite(size) or np.ptp(differences) > 2.0 * ROUNDING * size:
         return ""
     n = differences.size
     if not paired:
         return f"all {n} seeds give the same value: the seed seems to do nothing to it"
-    if all(np.ptp(side) <= EQUAL * size for side in sides):
+    if all(np.ptp(side) <= 2.0 * ROUNDING * size for side in sides):
         return (
             f"all {n} seeds give the same values: the seed seems to do nothing, or the metric does not depend on it, "
             f"and {n} pairs are then no more evidence than one"
         )
-    if np.abs(differences).max() <= EQUAL * size:
+    if np.abs(differences).max() <= ROUNDING * size:
         return (
             f"all {n} differences are zero: the arms seem not to differ, or the metric does not depend on what they "
             "change"

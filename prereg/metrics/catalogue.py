@@ -221,6 +221,9 @@ OF_TASKS: Final = r"harness/accuracy(?:_shots_(?:0|[1-9][0-9]{0,3}))?"
 _TASK: Final = re.compile(rf"({OF_TASKS})/([A-Za-z0-9][\w.-]*)")
 
 
+_COUNTED_UNITS: Final = ("share", "percent", "%", "count", "counts", "items", "steps", "bytes", "tokens", "FLOP/token")
+_NO_COUNTS: Final = ("calibration/ece", "harness/ece", "harness/ece_normalised", "cost/mfu")
+"""Metrics in such a unit that are computed from probabilities or from a clock."""
 SHARE: Final = (0.0, 1.0)
 """The range of a share."""
 
@@ -250,6 +253,17 @@ class Metric:
         """The smallest and largest value that it can have, where that is known. What is measured against a limit that
         is itself measured (cost/mfu) can pass it."""
         return SHARE if self.unit == "share" and self.suite != "cost" else None
+
+    @property
+    def is_count(self) -> bool:
+        """Whether it is a count, or a share of what is counted, so that two models that differ can have one value.
+
+        >>> METRICS["val/accuracy"].is_count, METRICS["val/loss"].is_count, METRICS["calibration/ece"].is_count
+        (True, False, False)
+        """
+        if self.name in _NO_COUNTS or self.name.startswith("calibration/bin_confidence_"):
+            return False
+        return self.unit in _COUNTED_UNITS or self.name in ("harness/truncated", "harness/unencodable")
 
     @property
     def raw_scale(self) -> bool:

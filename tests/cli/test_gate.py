@@ -183,9 +183,9 @@ def test_two_commits_get_the_answer_that_their_runs_give(
     name = Path(facts["study"]).stem
     assert re.fullmatch("harmless-[0-9a-f]{7}-[0-9a-f]{7}", name)
     verdict = json.loads((repository.path / "reports" / name / "verdict.json").read_text(encoding="utf-8"))
-    # What the rule makes of differences that are all zero is the judge's; that they are is the gate's to say.
-    named = {"undecided": ["inconclusive"], "identical": ["equivalent", "inconclusive"]}
-    assert verdict["verdict"] in named.get(answer, [answer])
+    # Equal losses decide: a loss is no count.
+    named = {"undecided": "inconclusive", "identical": "equivalent"}
+    assert verdict["verdict"] == named.get(answer, answer)
     events = [(entry["event"], entry["study"]) for entry in repository.ledger()]
     assert events[0] == ("registered", name) and events.count(("sealed", name)) == 8
     lines = summary.read_text(encoding="utf-8").splitlines()

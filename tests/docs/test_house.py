@@ -246,7 +246,17 @@ def source_text(room: str, name: str) -> str:
     return source(f"{room}.{name}").read_text(encoding="utf-8")
 
 
-READ_ALONE = ("significance_tests", "two_way", "sequential", "spending", "spikes", "multiplicity", "t_power", "root")
+READ_ALONE = (
+    "significance_tests",
+    "precision",
+    "two_way",
+    "sequential",
+    "spending",
+    "spikes",
+    "multiplicity",
+    "t_power",
+    "root",
+)
 """Statistics that know nothing of studies, records and reports."""
 
 

@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Final
 
+import numpy as np
+
 from ablate.judge.campaign.procedure import ProposalDecision, decide_proposal
 from ablate.judge.interim import restrict
-from ablate.judge.readings import read_values, scaled
+from ablate.judge.readings import read_values, rounding_of, scaled
+from ablate.judge.stats.precision import levelled
 from ablate.judge.verdict import Check, Decision
 from ablate.records.evidence import Evidence
 from prereg.campaign.record import BegunProposal, CampaignRecord
@@ -57,7 +60,7 @@ def decision_of(
 
 def _differences(registration: Registration, evidence: Evidence) -> dict[str, list[float | None]]:
     """Claim -> proposal minus best, a pair each in the order of the seeds, on the claim's scale; none for a pair of
-    which a run has no value."""
+    which a run has no value. Gains that are equal as far as their records can tell are equal."""
     study = registration.study
     seeds = list(dict.fromkeys(seed for _, seed in evidence.planned))
     differences: dict[str, list[float | None]] = {}
@@ -68,6 +71,14 @@ def _differences(registration: Registration, evidence: Evidence) -> dict[str, li
             for seed in seeds
         ]
         differences[name] = [None if a is None or b is None else a - b for a, b in pairs]
+        if None not in differences[name]:
+            rounding = [
+                sum(rounding_of(values[arm, seed], hypothesis.scale) for arm in (PROPOSAL, BEST)) for seed in seeds
+            ]
+            gains = np.array(differences[name], dtype=np.float64)
+            # No gain below `smallest` is kept, whatever its p.
+            levelled_gains = levelled(gains[None, :], np.array([rounding]), within=hypothesis.smallest)
+            differences[name] = levelled_gains[0].tolist()
     return differences
 
 

@@ -261,7 +261,8 @@ def decide_proposal(
         Every proposal before this one, in order.
     differences : sequence of float
         Proposal minus best, a pair each, in the order of their seeds, on the registered scale; as many as a stage has.
-        None where one of the two runs has no value, because it diverged or failed.
+        None where one of the two runs has no value, because it diverged or failed. Those that are equal as far as their
+        records can tell are equal (`ablate.judge.stats.precision.levelled`).
     guardrails : mapping of metric to such differences
         Every guardrail of the campaign.
 

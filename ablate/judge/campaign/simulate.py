@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ablate.judge.campaign.procedure import judge_stage, proposal_level, stage_levels
+from ablate.judge.stats.precision import levelled
 from ablate.judge.stats.significance_tests import Floats
 from prereg.campaign.spec import Campaign
 
@@ -44,6 +45,9 @@ class World:
     noise: Noise = normal_noise
     guardrail_sds: tuple[float, ...] = ()
     """SD of the differences of each guardrail, which are independent and normal."""
+    rounding: float = 0.0
+    """How far the recorded gain of a pair may lie from the one that was meant, in the same unit
+    (`ablate.judge.stats.precision`)."""
     worsens: float = 0.0
     """How much every change worsens each guardrail, in margins; from 1 on every keep is false."""
 
@@ -114,10 +118,11 @@ def simulate_campaigns(
             if not in_stage.size:
                 break
             n_runs[in_stage] += 2 * new
+            gains = x[in_stage, :n]
             rows = judge_stage(
                 campaign,
                 stage,
-                x[in_stage, :n],
+                levelled(gains, np.full_like(gains, world.rounding), within=campaign.smallest),
                 [each[in_stage, :n] for each in guardrails],
                 levels[n_kept[in_stage], stage],
             )

@@ -16,6 +16,7 @@ import pandas as pd
 from scipy import special
 
 from ablate.judge.readings import rows_of
+from ablate.judge.stats.precision import levelled
 from ablate.judge.stats.significance_tests import EQUAL, Floats, NoTestError, PairedT, SignificanceTest
 from ablate.judge.stats.two_way import Spread, Tail, TwoWay, spread_of, spread_within, tail_of
 from ablate.judge.verdict import Estimand, ItemLayout
@@ -200,7 +201,11 @@ class OverItems(TwoWay):
 
 
 def over_items(
-    crossed: Crossed, *, estimand: Estimand = "new_seeds_and_items", differences: Floats | None = None
+    crossed: Crossed,
+    *,
+    estimand: Estimand = "new_seeds_and_items",
+    differences: Floats | None = None,
+    rounding: Floats | None = None,
 ) -> SignificanceTest:
     """The test of seeds and items; where the items are fixed, the paired t over the seeds' means.
 
@@ -212,6 +217,8 @@ def over_items(
         What the verdict speaks of.
     differences : array, optional
         The seeds' means as the caller has them already; equal to the items' but for rounding.
+    rounding : array, optional
+        How far each of these differences may lie from the one that was meant.
 
     Raises
     ------
@@ -237,7 +244,7 @@ def over_items(
     if differences is not None:
         size = float(np.abs(crossed.means).max())
         assert np.allclose(differences, means, rtol=1e-9, atol=1e-9 * size), (differences, means)
-        means = differences
+        means = differences if rounding is None else levelled(differences[None, :], rounding[None, :])[0]
     layout = crossed.layout(estimand)
     # These items are all there are: they add no variance, and the seeds' means are one sample.
     if estimand == "new_seeds":

@@ -29,13 +29,17 @@ from ablate.judge.verdict import EffectSize, Interval
 _NEAR_OVERFLOW = 2.0**1000
 
 
-def effect_sizes(left: Floats, right: Floats, *, alpha: float, paired: bool = True) -> tuple[EffectSize, ...]:
+def effect_sizes(
+    left: Floats, right: Floats, differences: Floats | None = None, *, alpha: float, paired: bool = True
+) -> tuple[EffectSize, ...]:
     """The standardised effects of left minus right; those that the data leave undefined are not given.
 
     Parameters
     ----------
     left, right : array, one number a seed
         Both sides of the claim, on its scale.
+    differences : array, optional
+        Left minus right, as the tests see it: equal where records can tell no difference.
     alpha : float
         The intervals are at 1 - alpha.
     paired : bool
@@ -59,8 +63,8 @@ def effect_sizes(left: Floats, right: Floats, *, alpha: float, paired: bool = Tr
     assert left.shape == right.shape and left.ndim == 1, (left.shape, right.shape)
     # Their difference could overflow; a common factor leaves every standardised effect as it is.
     if max(np.abs(left).max(), np.abs(right).max()) > _NEAR_OVERFLOW:
-        left, right = left * 2.0**-50, right * 2.0**-50
-    differences = _unit(left - right)
+        left, right, differences = left * 2.0**-50, right * 2.0**-50, None
+    differences = _unit(left - right if differences is None else differences)
     n = left.size
     effects: list[EffectSize] = []
     if n >= 2 and np.ptp(differences) > SAME * np.abs(differences).max():

@@ -35,6 +35,10 @@ correct too little.
 When both hold: an improvement that is real but smaller than what matters refutes `lowers`, `raises` and `changes`;
 a worsening that is real but smaller than what matters supports `does_not_worsen` and `does_not_change`.
 
+Differences that are all exactly zero have no t. On a metric that is no count they reject every margin all the same:
+arms that differed would differ in it (`why_zeros_are_open`). No error rate stands behind that rule; a change that acts
+in few runs is what it misses, and the finding says in how many.
+
 Under a `gate` one alpha holds over the supports of all roles, by the steps of `ablate.judge.stats.multiplicity`:
 any false "supported" has at most alpha, where the test's assumptions hold. Refutations are corrected by role, as
 without one. What opens a gate is the rejected null of support, also where the finding is then refuted for being too
@@ -173,6 +177,19 @@ def _rejected(rejected: Rejected, sign: int, smallest: float) -> NullHypothesis:
 def nulls_in(study: Study, name: str) -> tuple[NullHypothesis, NullHypothesis | None]:
     """`nulls_of` a hypothesis of a study, at its registered margin."""
     return nulls_of(study.claims[name].verb, study.claims[name].better, study.hypotheses[name].smallest)
+
+
+def why_zeros_are_open(study: Study, name: str) -> str:
+    """Why differences that are all exactly zero would say nothing about the margin of a claim; empty where they would
+    show that less than the margin is left. What only recorded values can say is `ablate.judge.readings`'s."""
+    claim, declared = study.claims[name], study.declaration(study.claims[name].metric)
+    if claim.constant is not None:
+        return "equal to a constant is no comparison of arms"
+    if study.hypotheses[name].smallest == 0.0:
+        return "the claim has no margin"
+    if declared is not None and declared.is_count:
+        return f"{claim.metric} counts ({declared.unit or 'a number'}), and arms that differ can have equal counts"
+    return ""
 
 
 def rejected_null(verb: Verb, better: Better, smallest: float, outcome: Outcome) -> NullHypothesis | None:

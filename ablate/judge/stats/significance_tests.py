@@ -42,6 +42,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from ablate.judge.stats.precision import ROUNDING
 from ablate.judge.stats.root import root
 
 Floats = npt.NDArray[np.float64]
@@ -68,6 +69,8 @@ ENUMERATED_PAIRS: Final = 10
 """Up to here bootstrap-t uses all n^n resamples: 10^10 index vectors are 92,378 multisets with their weights."""
 FAST_ENUMERATED_PAIRS: Final = 8
 """Up to here all of them are no more than `RESAMPLES` (6,435 multisets): in simulated studies."""
+TIED_PAIRS: Final = 7
+"""Up to here a resample of several pairs with equal differences counts as beyond every t."""
 BOOTSTRAPPED: Final = 199_999
 """Draws of a bootstrap-t that decides where not all resamples are used: the standard error of a p of .05 is .0005."""
 ROWS_LISTED_PAIRS: Final = 12
@@ -334,6 +337,10 @@ def registrable(test: Kind) -> Kind:
 class Studentized(SignificanceTest):
     """What the tests with a standard error share: they are undefined where that error is zero."""
 
+    zeros_decide = False
+    """Whether differences that are all exactly zero reject a null away from zero. There is no t then: the caller says
+    whether different arms could have had equal values (`ablate.judge.stats.null_hypotheses.why_zeros_are_open`)."""
+
     def __init__(self, x: Floats) -> None:
         super().__init__(x)
         self.usable = self.span > SAME * self.size
@@ -346,14 +353,22 @@ class Studentized(SignificanceTest):
         t: Floats = (self.mean - self.to_unit(null)) / np.where(self.usable, self.se, np.inf)
         return t
 
+    def p(self, null: float, side: Side) -> Floats:
+        p = super().p(null, side)
+        is_beyond_zero = (null > 0.0 and side == "less") or (null < 0.0 and side == "greater")
+        if not (self.zeros_decide and is_beyond_zero):
+            return p
+        # The limit of t as the standard error goes to zero.
+        return np.where(self.size == 0.0, self.floor(self.n, side), p)
+
     def around_mean(self, half: float | Floats) -> tuple[Floats, Floats]:
         """The interval of this half-width in the unit of every row."""
         return self.from_unit(self.mean - half), self.from_unit(self.mean + half)
 
     def refusal(self, null: float = 0.0) -> str:
-        if self.usable[0] or (self.size[0] == 0.0 and null == 0.0):
-            return ""
         zero = self.size[0] == 0.0
+        if self.usable[0] or (zero and (null == 0.0 or self.zeros_decide)):
+            return ""
         which = "are zero" if zero else f"equal {self.from_unit(self.mean)[0]:.6g}"
         against = f" against {null:.6g}" if zero else ""
         return (
@@ -446,14 +461,19 @@ class BootstrapT(Studentized):
 
         Statistic    t as of `PairedT`; of every resample of the pairs t* = (mean* - mean) / (s* / sqrt(n))
         Null         the mean of the differences is `null`
-        p            (1 + k) / (1 + N): k of the N resamples with spread reach t. The observed sample is
-                     one more draw, so that the p of an enumeration is never 0 either
+        p            (1 + k) / (1 + N): k of the N resamples of two pairs or more reach t. The observed
+                     sample is one more draw, so that the p of an enumeration is never 0 either
         Interval     mean -+ c s / sqrt(n), c the largest |t*| that leaves p above alpha
         Fails        with 3 pairs it errs in .07 at a nominal .05, and decides nothing there (`fewest`);
-                     undefined where all differences are equal
+                     in .06 to .07 with 6 and 7 pairs that are rounded to one SD; undefined where all
+                     differences are equal
 
-    A resample that draws one value only has no t*. It is dropped, from the count and from the total:
-    counting it as extreme makes the test never reject at n = 3.
+    A resample that draws one pair only has no t*. It is dropped, from the count and from the total:
+    counting it as extreme makes the test never reject at n = 3. A resample of several pairs whose
+    differences are equal has no spread either. With up to `TIED_PAIRS` pairs its t* is infinite, with the
+    sign of its shift, and it counts: dropping it too made the test err in .17 with 4 pairs and in .10 with
+    7, where differences are rounded to one SD. With more it is dropped as well, and the test errs in .07
+    with 8 and .06 with 9 (reports/bench/precision.md has the rates of either rule).
 
     How it is counted: with a and q the sum and the sum of squares of a resample's centred values and
     r = a^2 / (n q), t*^2 = (n - 1) r / (1 - r). So t* is compared with t by comparing r with
@@ -528,7 +548,7 @@ class BootstrapT(Studentized):
 
     @classmethod
     def floor(cls, n: int, side: Side = "two") -> float:
-        """1 / (1 + resamples with spread), which is reached because t* does not move with the effect and t does."""
+        """1 / (1 + resamples of two pairs or more), reached because t* does not move with the effect and t does."""
         return 1.0 / (1 + (n**n - n if n <= ENUMERATED_PAIRS else BOOTSTRAPPED))
 
     def tail(self, null: float, side: Side) -> Floats:
@@ -571,12 +591,12 @@ class BootstrapT(Studentized):
         return row_counts(reached).astype(np.float64) if self.weights is None else reached @ self.weights
 
     def draws(self, row: int) -> tuple[Floats, Floats]:
-        """t* of the resamples of a row that have spread, and how often each occurs."""
+        """t* of the resamples of two pairs or more of a row, and how often each occurs."""
         if self._draws is not None:
             return self._draws
         t_star, weights = studentized_draws(self.x[row], self.rng_seed, simulated=self.simulated)
-        with_spread = ~np.isnan(t_star)
-        t_and_weights = t_star[with_spread], weights[with_spread]
+        of_several_pairs = ~np.isnan(t_star)
+        t_and_weights = t_star[of_several_pairs], weights[of_several_pairs]
         if len(self.x) == 1:
             self._draws = t_and_weights
         return t_and_weights
@@ -593,14 +613,16 @@ class BootstrapT(Studentized):
             if rank >= 1:
                 order = np.argsort(-np.abs(t_star), kind="stable")
                 reached = np.cumsum(weights[order])
-                halves[row] = np.abs(t_star)[order][np.searchsorted(reached, rank)] * self.se[row]
+                critical = np.abs(t_star)[order][np.searchsorted(reached, rank)]
+                # Where more than alpha of the resamples have no spread every null is kept: the whole line, NaN.
+                halves[row] = critical * self.se[row] if np.isfinite(critical) else np.nan
         return self.around_mean(halves)
 
     @property
     def notes(self) -> tuple[str, ...]:
         if self.size[0] == 0.0:
             return super().notes
-        _, weights = self.draws(0)
+        t_star, weights = self.draws(0)
         enumerated = self.n <= _enumerated(self.simulated)
         total = float(self.n**self.n) if enumerated else float(_drawn(self.simulated))
         how = (
@@ -609,7 +631,19 @@ class BootstrapT(Studentized):
             else f"{int(total):,} resamples, drawn alike whatever the study: another draw moves the third or fourth "
             "digit of p"
         )
-        return (f"{how}, {int(total - weights.sum())} without spread dropped, the observed sample counted",)
+        equal = int(weights[np.isinf(t_star)].sum())
+        ties = f", {equal} of several pairs with equal differences counted as beyond every t" if equal else ""
+        return (f"{how}, {int(total - weights.sum())} without spread dropped{ties}, the observed sample counted",)
+
+    def without_interval(self, alpha: float) -> str:
+        t_star, weights = self.draws(0)
+        equal, total = weights[np.isinf(t_star)].sum(), weights.sum()
+        if self.usable[0] and (1.0 + equal) / (1.0 + total) > alpha:
+            return (
+                f"{self.words} gives no finite {1.0 - alpha:.6g} interval: {equal / total:.3g} of the resamples draw "
+                "equal differences alone, and have no standard error"
+            )
+        return super().without_interval(alpha)
 
 
 _BLOCK: Final = 100_000
@@ -660,7 +694,10 @@ def _index_vectors(n: int, rng_seed: int, simulated: bool) -> list[npt.NDArray[n
 
 
 def studentized_draws(differences: Floats, rng_seed: int, *, simulated: bool = False) -> tuple[Floats, Floats]:
-    """t* of every resample of the pairs of one study, NaN without spread, and how often each occurs.
+    """t* of every resample of the pairs of one study, and how often each occurs.
+
+    NaN for a resample of one pair alone, and for one of several equal differences beyond `TIED_PAIRS`
+    pairs. Up to there that is infinite, with the sign of its shift, and 0 where it has none.
 
     Up to `ENUMERATED_PAIRS` (simulated: `FAST_ENUMERATED_PAIRS`) resamples are multisets with their
     counts; beyond that, random index vectors, once each.
@@ -676,7 +713,8 @@ def studentized_draws(differences: Floats, rng_seed: int, *, simulated: bool = F
     """
     n = differences.size
     centred = differences - differences.mean()
-    least = SAME * np.abs(differences).max()  # a spread below this is rounding
+    # A spread below this is rounding.
+    least = (EQUAL if n <= TIED_PAIRS else SAME) * np.abs(differences).max()
     blocks = []
     if n <= _enumerated(simulated):
         every, weights = multisets(n)
@@ -688,17 +726,23 @@ def studentized_draws(differences: Floats, rng_seed: int, *, simulated: bool = F
             # Range of the values that were drawn at all: 0 means no spread, exactly.
             chosen = counts > 0
             width = np.where(chosen, centred, -np.inf).max(axis=1) - np.where(chosen, centred, np.inf).min(axis=1)
-            blocks.append(_t_of(shift, spread, width > least, n))
+            t_star = _t_of(shift, spread, width, least, n)
+            is_dropped = counts.max(axis=1) == n if n <= TIED_PAIRS else width <= least
+            blocks.append(np.where(is_dropped, np.nan, t_star))
         return np.concatenate(blocks), weights
     for indices in _index_vectors(n, rng_seed, simulated):
         drawn = centred[indices]
-        blocks.append(_t_of(drawn.mean(axis=1), drawn.std(axis=1, ddof=1), np.ptp(drawn, axis=1) > least, n))
+        width = np.ptp(drawn, axis=1)
+        t_star = _t_of(drawn.mean(axis=1), drawn.std(axis=1, ddof=1), width, least, n)
+        blocks.append(np.where(width <= least, np.nan, t_star))
     return np.concatenate(blocks), np.ones(_drawn(simulated))
 
 
-def _t_of(shift: Floats, spread: Floats, has_spread: Kept, n: int) -> Floats:
-    """t* of resamples, NaN without spread."""
-    return np.where(has_spread, shift / np.where(has_spread, spread / np.sqrt(n), 1.0), np.nan)
+def _t_of(shift: Floats, spread: Floats, width: Floats, least: float, n: int) -> Floats:
+    """t* of resamples. Of one without spread it is infinite, or 0 where it has no shift either."""
+    has_spread = width > least
+    without_spread = np.where(np.abs(shift) > least, np.copysign(np.inf, shift), 0.0)
+    return np.where(has_spread, shift / np.where(has_spread, spread / np.sqrt(n), 1.0), without_spread)
 
 
 @lru_cache(maxsize=16)
@@ -1277,7 +1321,7 @@ class Welch(StudentT):
         variances = []
         for runs in by_arm:
             # An arm whose runs all have one value, up to rounding, has no variance.
-            alike = np.ptp(runs, axis=1) <= EQUAL * np.abs(runs).max(axis=1)
+            alike = np.ptp(runs, axis=1) <= 2.0 * ROUNDING * np.abs(runs).max(axis=1)
             variances.append(np.where(alike, 0.0, runs.var(axis=1, ddof=1) / runs.shape[1]))
         total = np.asarray(sum(variances), dtype=np.float64)
         self.usable = total > 0.0
@@ -1289,7 +1333,7 @@ class Welch(StudentT):
         self.se = np.sqrt(total)
         self.standard_error = self.from_unit(self.se)
         # Equal values in every arm: their means differ by more than rounding, or not at all.
-        self.all_zero: Kept = ~self.usable & (np.abs(self.mean) <= EQUAL * self.size)
+        self.all_zero: Kept = ~self.usable & (np.abs(self.mean) <= 2.0 * ROUNDING * self.size)
 
     def bounds(self, alpha: float) -> tuple[Floats, Floats]:
         low, high = super().bounds(alpha)
