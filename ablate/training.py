@@ -37,6 +37,9 @@ class Trained:
     error: str | None = None
     """Of a failed run."""
 
+    divergence: str | None = None
+    """Of a diverged run: the value, its step, and the limit that it exceeded."""
+
     made_before: bool = False
     """Whether the run was sealed already, and nothing was done."""
 
@@ -91,7 +94,7 @@ def train(
             ended = make_run(spec, folder, place, control, on_message)
         record = folder.readable_record()
     attempts = 0 if record is None else record.attempts
-    return Trained(run, ended.status or "stopped", ended.step, attempts, ended.error)
+    return Trained(run, ended.status or "stopped", ended.step, attempts, ended.error, ended.divergence or None)
 
 
 def _require_turn(context: StudyContext, registration: Registration, spec: Spec) -> None:
@@ -116,7 +119,8 @@ def _made_before(run: str, folder: RunFolder) -> Trained | None:
     record = folder.read_record()
     if record is None or record.status not in ("done", "diverged"):
         return None
-    return Trained(run, record.status, record.steps, record.attempts, made_before=True)
+    divergence = None if record.divergence is None else record.divergence.words
+    return Trained(run, record.status, record.steps, record.attempts, divergence=divergence, made_before=True)
 
 
 def _planned(context: StudyContext, registration: Registration, run: str) -> Spec:

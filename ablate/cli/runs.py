@@ -128,6 +128,8 @@ def train_command(
         yield f"{run}: {done.status} at step {done.step:,}, attempt {done.attempts}{before}"
         if done.error:
             yield f"failed  {done.error}"
+        if done.divergence:
+            yield f"diverged  {done.divergence}"
 
     # A scheduler reads the exit code: 130 asks it to queue the run again, 5 not to.
     then = f"ablate train {study} {run}" if done.status == "stopped" else f"ablate run {study}"

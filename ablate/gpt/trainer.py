@@ -326,12 +326,14 @@ class Trainer:
         progress.layer_norm_sums = [0.0] * len(progress.layer_norm_sums)
         return means
 
-    def diverged(self, step: StepResult, loss_above: float) -> bool:
-        """The registered rule: not finite, or above so many times the first step's loss."""
+    def diverged(self, step: StepResult, loss_above: float | None) -> bool:
+        """The registered rule: not finite, or above so many times the first step's loss where such a limit is set."""
         # NaN is no comparison's more or less: without `isfinite` a run of NaN would train to its end.
+        if not math.isfinite(step.loss) or not math.isfinite(step.grad_norm):
+            return True
         first = self.progress.first_loss
         assert first is not None, step
-        return not math.isfinite(step.loss) or not math.isfinite(step.grad_norm) or step.loss > loss_above * first
+        return loss_above is not None and step.loss > loss_above * first
 
     def weights(self) -> bytes:
         """The weights alone, as they were evaluated."""

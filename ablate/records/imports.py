@@ -37,7 +37,7 @@ from ablate.records.rows import (
     Row,
     TableLayout,
     cell_text,
-    diverged_at,
+    divergence_of,
     lacking,
     read_bytes,
     require_range,
@@ -281,20 +281,21 @@ def _code_of(terms: Terms, stated: Mapping[str, str], cell: Cell) -> str:
 def _sealed(terms: Terms, cell: Cell, rows: list[Row], *, started: str, ended: str, code: str) -> Piece:
     """A record and its seals for rows that had none, by the rules that hold for a run that is made here."""
     study = terms.registration.study
-    diverged = diverged_at(rows, study.stable.diverged.loss_above)
+    divergence = divergence_of(rows, study.stable.diverged.loss_above)
     # A run that diverged lacks its last values by right: what it has up to there is the outcome.
-    absent = lacking(rows, needed_metrics(study), whole_curve=bool(study.rule.arms_read)) if diverged is None else []
+    absent = lacking(rows, needed_metrics(study), whole_curve=bool(study.rule.arms_read)) if divergence is None else []
     # Exploratory runs may lack what claims read, since no verdict comes from them; a run without any row is none.
     if absent and (not rows or not terms.exploratory):
         raise EvidenceError(f"{cell_text(cell)}: {'; '.join(absent)}", required="what the claims read")
-    rows_that_count, last = until(rows, diverged)
+    rows_that_count, last = until(rows, None if divergence is None else divergence.step)
     record = RunRecord(
         format=1,
         study=study.study,
         registration=terms.registration.runs_sha256,
         variant=cell[0],
         seed=cell[1],
-        status="done" if diverged is None else "diverged",
+        status="done" if divergence is None else "diverged",
+        divergence=divergence,
         attempts=1,
         config=_config(terms, cell[0]),
         steps=last,

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
+from ablate.records.run_record import Divergence
 from prereg.errors import EvidenceError, Where
 from prereg.escape import visible
 from prereg.frozen import FrozenModel
@@ -589,21 +590,28 @@ def read_bytes(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def diverged_at(rows: Iterable[Row], above: float) -> int | None:
-    """The first step whose training loss is not finite, or above so many times the first one's; none if there is none.
+def divergence_of(rows: Iterable[Row], above: float | None) -> Divergence | None:
+    """The first training loss that is not finite, or above so many times the first one; none where there is none.
 
-    The same rule as the built-in trainer's. Of a first loss that is not above 0, such as a log density, multiples mean
-    nothing: then only a loss that is not finite has diverged.
+    The same rule as the built-in trainer's. Without a multiple (`above` is none), and of a first loss that is not above
+    0, such as a log density, only a loss that is not finite has diverged.
 
-        >>> diverged_at([Row(1, "train/loss", 5.0), Row(2, "train/loss", 16.0)], above=3.0)
+        >>> divergence_of([Row(1, "train/loss", 5.0), Row(2, "train/loss", 16.0)], above=3.0).step
         2
+        >>> divergence_of([Row(1, "train/loss", 5.0), Row(2, "train/loss", 16.0)], above=None) is None
+        True
     """
     # By step and not by line: rows may be written in any order, and the first loss sets the limit.
     curve = sorted((row for row in rows if row.metric == CURVE), key=lambda row: row.step)
     if not curve:
         return None
-    limit = above * curve[0].value if curve[0].value > 0 else math.inf
-    return next((row.step for row in curve if not math.isfinite(row.value) or row.value > limit), None)
+    first = curve[0].value
+    limit = above * first if above is not None and first > 0 and math.isfinite(first) else None
+    for row in curve:
+        if not math.isfinite(row.value) or (limit is not None and row.value > limit):
+            value = row.value if math.isfinite(row.value) else None
+            return Divergence(step=row.step, value=value, first=None if limit is None else first, limit=limit)
+    return None
 
 
 def lacking(rows: Iterable[Row], needed: Mapping[str, tuple[int, ...]], *, whole_curve: bool) -> list[str]:

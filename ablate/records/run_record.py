@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from prereg.frozen import FrozenModel
 from prereg.registry.plan import Cell, Planned
+from prereg.text import compact
 
 
 class HarnessRecord(FrozenModel):
@@ -216,6 +217,41 @@ class About(FrozenModel):
         return {name: value for name, value in stated.items() if value is not None}
 
 
+class Divergence(FrozenModel):
+    """The value by which a run diverged, and the limit that it exceeded."""
+
+    metric: str = "train/loss"
+    """The metric."""
+    step: int
+    """The step at which it has that value."""
+    value: float | None = None
+    """The value; none where it is not finite."""
+    first: float | None = None
+    """The first value of the metric, from which the limit follows; none where the limit does not apply."""
+    limit: float | None = None
+    """The limit in the metric's own unit; none where only a value that is not finite has diverged."""
+    stated: bool = False
+    """True where its trainer says that the run diverged, of a loss or gradient that is not finite and not recorded."""
+
+    @property
+    def words(self) -> str:
+        """Metric, value, step and limit in a sentence.
+
+        >>> Divergence(step=7, value=0.05, first=0.0073, limit=0.0146).words
+        'train/loss is 0.05 at step 7, above the limit of 0.0146 (2 times the first, 0.0073)'
+        >>> Divergence(step=7).words
+        'train/loss is not finite at step 7'
+        """
+        if self.stated:
+            return f"loss or gradient not finite at step {self.step:,}, as the trainer states"
+        if self.limit is None or self.first is None:
+            return f"{self.metric} is not finite at step {self.step:,}"
+        limit = f"{compact(self.limit)} ({compact(self.limit / self.first)} times the first, {compact(self.first)})"
+        if self.value is None:
+            return f"{self.metric} is not finite at step {self.step:,}; the limit is {limit}"
+        return f"{self.metric} is {compact(self.value)} at step {self.step:,}, above the limit of {limit}"
+
+
 class LiveValues(FrozenModel):
     """What the file of metrics held when an attempt was stopped, failed or resumed."""
 
@@ -276,6 +312,8 @@ class RunRecord(FrozenModel):
     """Problems that the run recovered from, a sentence each: a damaged checkpoint, a start from scratch."""
     error: str | None = None
     """Last line of the error of a failed run."""
+    divergence: Divergence | None = None
+    """Of a diverged run: the value by which it diverged, and the limit. Absent from runs of earlier versions."""
     metrics_sha256: str | None = None
     """sha256 of the sealed metrics.parquet."""
     weights_sha256: str | None = None

@@ -28,7 +28,7 @@ from ablate.records.rows import (
     cell_text,
     checked,
     compiled_pattern,
-    diverged_at,
+    divergence_of,
     lacking,
     value_of,
 )
@@ -118,7 +118,7 @@ def read_tracked(source: str, study: Study, layout: TableLayout) -> Tracked:
         # A run that diverged has ended whatever it lacks. Where the tracker does not say that a run has finished, one
         # without a claimed value is taken to be at work still.
         absent = lacking(run_rows, needed_metrics(study), whole_curve=False)
-        ended = run.state == "finished" or diverged_at(run_rows, study.stable.diverged.loss_above) is not None
+        ended = run.state == "finished" or divergence_of(run_rows, study.stable.diverged.loss_above) is not None
         if not run_rows or (absent and not ended):
             left_out.append(f"{cell_text(cell)}: {absent[0]}")
         else:

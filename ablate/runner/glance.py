@@ -66,9 +66,11 @@ class Glance:
         """Whether the training loss is below where it began; none before that is known."""
         return None if self.first is None or self.last is None else self.last < self.first
 
-    def looks_diverged(self, above: float) -> bool:
+    def looks_diverged(self, above: float | None) -> bool:
         """Whether some training loss calls for a closer look."""
         if self.first is None or self.worst is None:
             return False
         # A suspicion alone: `process._has_diverged` applies the registered rule to the whole file.
-        return not math.isfinite(self.worst) or (self.first > 0 and self.worst > above * self.first)
+        if not math.isfinite(self.worst):
+            return True
+        return above is not None and self.first > 0 and self.worst > above * self.first

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class Message(FrozenModel):
-    """One line from the maker of a run: health and progress only, never a metric that could favour an arm."""
+    """One line from the maker of a run: health and progress only. Of metrics it names the loss by which a run diverged,
+    and no other value."""
 
     event: Literal["ready", "progress", "ended", "stopped", "note", "died"]
     """Ready for a first run; still going; ended (see status); stopped on request and saved; something a user should
@@ -49,6 +50,9 @@ class Message(FrozenModel):
 
     error: str | None = None
     """Last line of the error of a failed run."""
+
+    divergence: str = ""
+    """Of a diverged run: the value, its step, and the limit that it exceeded."""
 
     disk_full: bool = False
     """Of a failed run: whether the disk has no room, and every other run would fail too."""

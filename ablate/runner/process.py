@@ -50,8 +50,8 @@ from ablate.records.outputs import (
     readable_about,
 )
 from ablate.records.provenance import current_provenance, of_command
-from ablate.records.rows import Row, diverged_at, lacking, read_rows, until
-from ablate.records.run_record import About, LiveValues, Provenance, RunRecord, utc_timestamp
+from ablate.records.rows import Row, divergence_of, lacking, read_rows, until
+from ablate.records.run_record import About, Divergence, LiveValues, Provenance, RunRecord, utc_timestamp
 from ablate.records.store import RunFolder
 from ablate.runner.child import Child, Start, end_leftover, start_program
 from ablate.runner.failures import claimed_values, left_values, place_of
@@ -383,12 +383,12 @@ class _Run:
         # What it left, read strictly: from here on the run is sealed or has failed.
         rows = self._rows(child, status)
         about = self._output(ABOUT, read_about)
-        diverged = self._diverged_at(rows, about if status == 0 else None)
-        if diverged is None:
+        divergence = self._divergence(rows, about if status == 0 else None)
+        if divergence is None:
             if self.place.until is not None and max((row.step for row in rows), default=0) < self.spec.steps:
                 return self._stopped()
             self._require_needed(rows)
-        return self._seal(rows, diverged, about, child.left)
+        return self._seal(rows, divergence, about, child.left)
 
     def _start(self) -> Child:
         # Outside `work/`: the trainer reads it and has no business to write there.
@@ -493,7 +493,7 @@ class _Run:
             rows = read_rows(self.metrics, self.spec.metrics, torn=True)
         except EvidenceError:
             return False  # the end of the run will show
-        return diverged_at(rows, self.spec.diverged_above) is not None
+        return divergence_of(rows, self.spec.diverged_above) is not None
 
     def _rows(self, child: Child, status: int) -> list[Row]:
         """What the trainer recorded. Raises where it failed, unless it had diverged by then."""
@@ -511,20 +511,20 @@ class _Run:
         ends = "; stderr ends: " + " / ".join(last) if last else "; nothing on stderr"
         raise RunError(how + ends, required="exit status 0")
 
-    def _diverged_at(self, rows: list[Row], about: About | None) -> int | None:
-        """The step at which the run diverged by the registered rule, or by what its trainer states of a loss that is
-        no number. Raises `EvidenceError` for a claimed value that was recorded afterwards."""
-        diverged = diverged_at(rows, self.spec.diverged_above)
+    def _divergence(self, rows: list[Row], about: About | None) -> Divergence | None:
+        """Where the run diverged by the registered rule, or by what its trainer states of a loss that is no number.
+        Raises `EvidenceError` for a claimed value that was recorded afterwards."""
+        observed = divergence_of(rows, self.spec.diverged_above)
         stated = None if about is None else about.diverged_at
-        if stated is None or (diverged is not None and diverged <= stated):
-            return diverged
+        if stated is None or (observed is not None and observed.step <= stated):
+            return observed
         late = next((row for row in rows if row.step > stated and row.metric in self.spec.claimed), None)
         if late is not None:
             raise EvidenceError(
                 f"{ABOUT}: diverged at step {stated}, and {self.spec.metrics.file} has {place_of(late)}",
                 required="no value of a claimed metric after the divergence",
             )
-        return stated
+        return Divergence(step=stated, stated=True)
 
     def _require_needed(self, rows: list[Row]) -> None:
         """A finished run has what the claims and the rule of stability will ask of it."""
@@ -541,18 +541,21 @@ class _Run:
         except EvidenceError as error:
             raise EvidenceError(f"{name}: {error.found}", required=error.required) from error
 
-    def _seal(self, rows: list[Row], diverged: int | None, about: About | None, left: tuple[str, ...]) -> Message:
+    def _seal(
+        self, rows: list[Row], divergence: Divergence | None, about: About | None, left: tuple[str, ...]
+    ) -> Message:
         # Everything is read before anything is moved: a fault in the last file leaves the run unsealed, and its
         # folder as it was.
         matching, had = (self._output(name, read_hashes) for name in (MUST_MATCH, FINGERPRINTS))
         items = []
-        if diverged is None:  # scores by the weights of a run that diverged are read by no claim
+        if divergence is None:  # scores by the weights of a run that diverged are read by no claim
             items = self._output(ITEMS, lambda path: read_items(path, self.spec.metrics))
-        counted, last = until(rows, diverged)
-        status: Literal["done", "diverged"] = "done" if diverged is None else "diverged"
+        counted, last = until(rows, None if divergence is None else divergence.step)
+        status: Literal["done", "diverged"] = "done" if divergence is None else "diverged"
         values = {place_of(row): row.value for row in counted if row.metric in self.spec.claimed}
         update = self._cost(about) | {
             "status": status,
+            "divergence": divergence,
             "steps": last,
             "ended_at": utc_timestamp(),
             "must_match": matching,
@@ -571,7 +574,7 @@ class _Run:
             (self.home / ITEMS).unlink(missing_ok=True)  # items.parquet holds all of it
         else:  # of the built-in trainer nothing is left that is not sealed
             shutil.rmtree(self.home)
-        return self._ended("ended", last, status)
+        return self._ended("ended", last, status, divergence)
 
     def _take_weights(self) -> str | None:
         """Move the final weights to the run's folder; their hash, none where there are none."""
@@ -592,7 +595,11 @@ class _Run:
         return self._ended("stopped", self.glance.step)
 
     def _ended(
-        self, event: Literal["ended", "stopped"], step: int, status: Literal["done", "diverged"] | None = None
+        self,
+        event: Literal["ended", "stopped"],
+        step: int,
+        status: Literal["done", "diverged"] | None = None,
+        divergence: Divergence | None = None,
     ) -> Message:
         return Message(
             event=event,
@@ -600,6 +607,7 @@ class _Run:
             step=step,
             steps=self.spec.steps,
             status=status,
+            divergence="" if divergence is None else divergence.words,
             peak_memory_bytes=self.peak_memory_bytes,
         )
 

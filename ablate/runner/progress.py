@@ -136,6 +136,17 @@ class Watcher(Protocol):
     def note(self, text: str) -> None: ...
 
 
+def ending(run_id: str, message: Message) -> str:
+    """How a run ended, and why where it failed or diverged.
+
+    >>> why = "train/loss is not finite at step 7"
+    >>> ending("own/1f/fast/3", Message(event="ended", status="diverged", divergence=why))
+    'own/1f/fast/3: diverged: train/loss is not finite at step 7'
+    """
+    why = message.error or message.divergence
+    return f"{run_id}: {message.status}" + (f": {why}" if why else "")
+
+
 class PlainWatcher:
     """One line now and then: for logs and pipes."""
 
@@ -155,7 +166,7 @@ class PlainWatcher:
 
     def ended(self, run_id: str, message: Message) -> None:
         if message.status != "done":
-            self._print(f"{run_id}: {message.status}" + (f": {message.error}" if message.error else ""))
+            self._print(ending(run_id, message))
 
     def note(self, text: str) -> None:
         self._print(text)
@@ -183,7 +194,8 @@ class JsonWatcher:
             self._state(tally)
 
     def ended(self, run_id: str, message: Message) -> None:
-        self._say({"event": "ended", "run": run_id, "status": message.status, "error": message.error})
+        ended = {"event": "ended", "run": run_id, "status": message.status, "error": message.error}
+        self._say(ended | ({"divergence": message.divergence} if message.divergence else {}))
 
     def note(self, text: str) -> None:
         self._say({"event": "note", "text": text})
@@ -230,7 +242,7 @@ class LiveWatcher:
 
     def ended(self, run_id: str, message: Message) -> None:
         if message.status != "done":
-            self.note(f"{run_id}: {message.status}" + (f": {message.error}" if message.error else ""))
+            self.note(ending(run_id, message))
 
     def note(self, text: str) -> None:
         self.console.print(Text(visible(text)), highlight=False)

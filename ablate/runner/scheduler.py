@@ -383,7 +383,8 @@ class Scheduler(Logbook):
     def end_sealed(self, spec: Spec, record: RunRecord, *, recovered: bool = False) -> None:
         """A run that its own process did not report, and whose folder holds a sealed record: its own, or another's."""
         status: Literal["done", "diverged"] = "diverged" if record.status == "diverged" else "done"
-        ended = Message(event="ended", run_id=spec.run_id, status=status, step=record.steps)
+        why = "" if record.divergence is None else record.divergence.words
+        ended = Message(event="ended", run_id=spec.run_id, status=status, step=record.steps, divergence=why)
         if difference := unlike(record, spec):
             error = f"its folder holds a sealed record of another run: {difference}"
             ended = Message(event="ended", run_id=spec.run_id, status="failed", error=error)

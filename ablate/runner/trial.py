@@ -1,7 +1,8 @@
 """Trial (`ablate try`): short runs on seeds outside the plan, in a folder of their own, that find mistakes and costs.
 
 A trial run is made by the same worker as a planned one, from the same pinned bytes. Nothing goes into the ledger, and
-no value of a metric is shown: a trial finds mistakes and costs, never which arm is better.
+no value of a metric is shown but the loss by which a run diverged: a trial finds mistakes and costs, never which arm is
+better.
 
 To add a check: in `TrialMaker.make` for one run, in `_compare_runs` for what no run shows by itself; it appends a
 `Problem`, which says what to change, or a note where nothing is wrong. Tests: tests/runner/test_try.py.
@@ -20,7 +21,7 @@ from typing import Any, Literal
 
 from ablate.gpt.device import CPU, choose_device
 from ablate.records.outputs import RESUMABLE
-from ablate.records.rows import Row, read_rows
+from ablate.records.rows import Row, divergence_of, read_rows
 from ablate.records.store import RunFolder
 from ablate.runner.alone import run_alone
 from ablate.runner.failures import advise, failure_kind, same_values
@@ -33,6 +34,10 @@ from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, RunSpec, plan
 from prereg.registry.registration import Registration
 from prereg.study.designs.tune import with_choice
+from prereg.text import compact
+
+NEAR_LIMIT = 1.5
+"""A trial warns of a training loss of more than the limit of divergence divided by this."""
 
 Values = list[tuple[int, str, float]]
 """Step, metric and value of every row of a run."""
@@ -152,6 +157,8 @@ class TrialMaker:
         self.kinds: dict[str, int] = {}
         """Kind of failure -> its problem."""
         self.notes: list[str] = []
+        self.near_limit: list[str] = []
+        """Runs whose training loss came near the limit of divergence, as `ARM/SEED at step N`."""
         self.own = self.study.trainer == "command"
 
     def make(self, arm: str, seed: int) -> None:
@@ -188,7 +195,29 @@ class TrialMaker:
         if status in ("done", "diverged"):
             self.rows[arm, seed] = [(row.step, row.metric, row.value) for row in rows]
         if status == "diverged":
-            self.notes.append(f"{arm}/{seed} diverged by the registered rule, at step {steps}")
+            why = "" if record is None or record.divergence is None else f": {record.divergence.words}"
+            self.notes.append(f"{arm}/{seed} diverged by the registered rule, at step {steps}{why}")
+        else:
+            self._look_for_near_limit(f"{arm}/{seed}", spec, rows)
+
+    def _look_for_near_limit(self, run: str, spec: RunSpec | CommandSpec, rows: list[Row]) -> None:
+        """Keep in mind a training loss that comes near the declared limit, which a valid planned run may exceed."""
+        if spec.diverged_above is None:
+            return
+        # Of a limit below `NEAR_LIMIT` times the first loss: any loss above the first.
+        near = divergence_of(rows, max(1.0, spec.diverged_above / NEAR_LIMIT))
+        if near is not None and near.value is not None:
+            self.near_limit.append(f"{run} at step {near.step:,}")
+
+    def _note_near_limit(self) -> None:
+        """One note for all runs that came near the limit. It shows no value, by which arms could be compared."""
+        limit = self.study.stable.diverged.loss_above
+        if self.near_limit and limit is not None:
+            self.notes.append(
+                f"train/loss came within a factor of {NEAR_LIMIT:g} of the limit above which a run has diverged, "
+                f"{compact(limit)} times the first that it records: {', '.join(self.near_limit)}; try: a higher "
+                "stable.diverged.loss_above, or null (only a loss that is not finite)"
+            )
 
     def result(self, first: int) -> Trial:
         """What the runs show together."""
@@ -196,6 +225,7 @@ class TrialMaker:
         resumes = self._resumes(first) if self.own and not self.problems else "not tested"
         if not self.problems:
             self._compare_runs(first)
+        self._note_near_limit()
         ended = [run for run in self.runs if run.status in ("done", "diverged")]
         planned = len(self.study.cells)
         # Kept only where something is wrong, to be looked at: a clean trial leaves nothing that could be taken for a

@@ -51,8 +51,9 @@ class Planned(FrozenModel):
     seed: int
     """The seed."""
 
-    diverged_above: float
-    """The run has diverged when its training loss exceeds this many times the first that it records."""
+    diverged_above: float | None
+    """The run has diverged when its training loss exceeds this many times the first that it records; none where only a
+    loss that is not finite has diverged."""
 
     metrics: MetricsFile = MetricsFile()
     """The file it leaves its metrics in, from its own directory, and how it is read."""

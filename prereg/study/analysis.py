@@ -278,8 +278,9 @@ class LossSpike(FrozenModel):
 class Diverged(FrozenModel):
     """When a run has diverged: it ends there, and its curve is kept."""
 
-    loss_above: Annotated[float, Field(gt=1.0)] = 2.0
-    """A training loss above this many times the first step's, or one that is not finite."""
+    loss_above: Annotated[float, Field(gt=1.0)] | None = 2.0
+    """A training loss above this many times the first that is recorded, or one that is not finite. Null: only one that
+    is not finite, which is the default for a trainer of your own."""
 
 
 BY = "by"

@@ -25,7 +25,7 @@ from pydantic import (
 
 from prereg.frozen import once
 from prereg.rule.rule import DecisionLine
-from prereg.study.analysis import Analysis, Hypothesis, OnDivergence, Stable, Stopping
+from prereg.study.analysis import Analysis, Diverged, Hypothesis, OnDivergence, Stable, Stopping
 from prereg.study.command import MetricsFile, is_inside
 from prereg.study.designs.components import Components
 from prereg.study.designs.tune import Tune
@@ -114,7 +114,7 @@ class StudyFields(YamlModel):
     """Choose the settings of each arm by a pilot on separate seeds, before the runs that are judged."""
     measure: Measure = Measure()
     """What is recorded of each run."""
-    stable: Stable = Stable()
+    stable: Annotated[Stable, Field(validate_default=True)] = Stable()
     """What counts as an unstable run."""
     on_divergence: OnDivergence = "exclude_pair"
     """How a diverged run enters the tests: it is left out with its pair (and a verdict is given only if it is the same
@@ -135,6 +135,15 @@ class StudyFields(YamlModel):
     """Assumptions for the design."""
     checks: Annotated[tuple[OwnCheck, ...], once("check", "a name each", attrgetter("name"))] = ()
     """The study's own checks of admissibility, in addition to the tool's."""
+
+    @field_validator("stable")
+    @classmethod
+    def _limit_of_the_trainer(cls, value: Stable, info: ValidationInfo) -> Stable:
+        # A script may log the loss of single batches, of which the first is no measure of the others. A lock always
+        # states the limit, so that one that was registered before this default keeps its own.
+        if info.data.get("trainer") != "command" or "loss_above" in value.diverged.model_fields_set:
+            return value
+        return value.model_copy(update={"diverged": Diverged(loss_above=None)})
 
     @field_validator("base", mode="wrap")
     @classmethod

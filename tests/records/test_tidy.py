@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.records.rows import Row, diverged_at, read_rows
+from ablate.records.rows import Row, divergence_of, read_rows
 from prereg.errors import EvidenceError
 from prereg.study.command import MetricsFile
 
@@ -102,6 +102,25 @@ def test_what_is_written_well_is_read_to_the_last_bit(
 
 def curve(*losses: float) -> list[Row]:
     return [Row(step, "train/loss", loss) for step, loss in enumerate(losses, start=1)]
+
+
+def diverged_at(rows: list[Row], above: float | None) -> int | None:
+    divergence = divergence_of(rows, above)
+    return None if divergence is None else divergence.step
+
+
+def test_without_a_multiple_only_a_loss_that_is_not_finite_has_diverged() -> None:
+    assert divergence_of(curve(0.0073, 0.05, 9.0), None) is None
+    found = divergence_of(curve(3.0, 99.0, math.inf, 1.0), None)
+    assert found is not None and (found.step, found.value, found.limit) == (3, None, None)
+
+
+def test_a_divergence_names_value_step_and_limit() -> None:
+    found = divergence_of(curve(3.0, 2.0, 6.5), 2.0)
+    assert found is not None and (found.metric, found.step, found.value) == ("train/loss", 3, 6.5)
+    assert (found.first, found.limit) == (3.0, 6.0)
+    found = divergence_of(curve(3.0, math.nan), 2.0)
+    assert found is not None and (found.step, found.value, found.limit) == (2, None, 6.0)
 
 
 def test_the_registered_rule_of_divergence_reads_the_training_loss_alone() -> None:

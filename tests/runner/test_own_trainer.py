@@ -211,7 +211,7 @@ def test_a_run_that_diverges_ends_there_however_its_command_ends(own_house: OwnH
         '    print(f\'{{"step": {step}, "metric": "val/loss", "value": 1}}\', file=o, flush=True)\n'
         f"{ending}\n"
     )
-    registration = own_house.register()
+    registration = own_house.register(stable={"diverged": {"loss_above": 2.0}})
     ended, _ = own_house.carry_out(registration, "fast", 1)
     assert (ended.status, ended.steps, ended.error) == ("diverged", 3, None)
     from ablate.records.store import RunFolder

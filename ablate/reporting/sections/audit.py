@@ -192,7 +192,7 @@ def runs_section(context: ReportContext) -> Section:
     """Attempts, provenance, times, the hashes that tie the report to its evidence, and where the rest is."""
     blocks = _attempts(context)
     if context.evidence.runs:
-        blocks += [*_mishaps(context), _provenance(context)]
+        blocks += [*_divergences(context), *_mishaps(context), _provenance(context)]
     blocks.append(
         Facts(
             (
@@ -206,6 +206,17 @@ def runs_section(context: ReportContext) -> Section:
     )
     blocks.append(Paragraph(phrase("audit.left_out"), "aside"))
     return Section("runs", "Runs and provenance", tuple(blocks))
+
+
+def _divergences(context: ReportContext) -> list[Block]:
+    """The value by which each run diverged, and its limit. While runs are missing, which arm diverged is not shown."""
+    diverged = [] if context.withheld else [run for run in context.evidence.runs if run.divergence is not None]
+    why = tuple(
+        (f"{context.arm(run.variant)} seed {run.seed} diverged", run.divergence.words)
+        for run in diverged
+        if run.divergence is not None
+    )
+    return [Facts(why)] if why else []
 
 
 def _mishaps(context: ReportContext) -> list[Block]:
