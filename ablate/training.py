@@ -93,6 +93,12 @@ def train(
         with Signals().heard() as control:
             ended = make_run(spec, folder, place, control, on_message)
         record = folder.readable_record()
+        if record is None and ended.disk_full:
+            raise RunError(
+                ended.error or "the disk is full",
+                required="a disk with room for the record of a run, before the run begins",
+                fix=f"free space, then: ablate train {context.path} {run}",
+            )
     attempts = 0 if record is None else record.attempts
     return Trained(run, ended.status or "stopped", ended.step, attempts, ended.error, ended.divergence or None)
 

@@ -135,7 +135,9 @@ def main(environment: Mapping[str, str] = os.environ) -> int:
             traceback.print_exception(error)
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             print(f"{error.filename} cannot be written: {error.strerror}", file=sys.stderr)
-            print("try: free space, and run again: the run resumes from its last checkpoint", file=sys.stderr)
+            resumes = (Path(environment["ABLATE_RUN_DIR"]) / RESUMABLE).is_file()
+            then = "resumes from its last checkpoint" if resumes else "begins at its first step"
+            print(f"try: free space, and run again: the run {then}", file=sys.stderr)
         return 1
     return 0 if ended else STOPPED
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,13 +118,16 @@ class RunFolder:
             with suppress(OSError):
                 self.write_record(record.model_copy(update={"status": "failed", "error": error, "ended_at": at}))
 
-    def write_record(self, record: RunRecord, *, durable: bool = True) -> None:
+    def write_record(
+        self, record: RunRecord, *, durable: bool = True, before: Callable[[], None] = lambda: None
+    ) -> None:
         """Replace `run.json`, by a rename: a reader finds the old one or the new one, whole.
 
         Not `durable`: not synced to the disk either, for what is written every few seconds and may be lost with power.
+        `before` is called when the disk has the bytes of the new one, before it takes the place of the old one.
         """
         write = write_whole if durable else write_passing
-        write(self.record_path, record_bytes(record))
+        write(self.record_path, record_bytes(record), before=before)
 
     def sealed_rows(self) -> list[Row]:
         """The rows that were sealed, in their order. Raises `EvidenceError` where the table cannot be read."""

@@ -114,7 +114,7 @@ class RayScheduler(Scheduler):
                 self._look(spec_by_name)
                 self.watcher.tick(self.tally)
         if self.interrupts:
-            self.watcher.note("stopping: the tasks end, and each run saves its state")
+            self.watcher.note("stopping: the tasks end, and each run saves its state where its trainer can")
             self.stopped = True
             self.pending = deque()
         return self.stopped

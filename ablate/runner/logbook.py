@@ -60,6 +60,8 @@ class Logbook:
     now: Callable[[], str]
     watcher: Watcher
     tally: Tally
+    unbegun: set[Cell] = field(default_factory=set)
+    """Runs whose start this call has entered, and whose maker was gone before it could take the run over."""
 
     @cached_property
     def study_folder(self) -> Path:
@@ -110,7 +112,7 @@ class Logbook:
             folder = self.folder(spec)
             try:
                 with held(folder):
-                    self.log_start(spec, queue_attempt(spec, folder, self.place(device)), launcher=launcher)
+                    self.log_start(spec, self.queue(spec, self.place(device)), launcher=launcher)
             except BusyError:
                 if name_busy:
                     self.watcher.note(f"{spec.run_id}: at work in another process")
@@ -118,16 +120,44 @@ class Logbook:
             handed_out.append(spec)
         return handed_out
 
+    def queue(self, spec: Spec, place: Place) -> Begun:
+        """Put the next attempt at a run on record in its folder. The caller holds the folder's lock.
+
+        Each start of a run that is made here is an attempt of its own. So an attempt that its record calls queued, and
+        whose start by an earlier call is in the ledger, counts as one that may have begun: a record can be edited.
+        """
+        folder = self.folder(spec)
+        record = folder.read_record()
+        starts = self.starts[spec.cell]
+        has_begun = (
+            record is not None
+            and record.status == "queued"
+            and starts.awaits(record.attempts)
+            and not starts.handed_out(record.attempts)
+            and spec.cell not in self.unbegun
+        )
+        failed_before_start = (
+            record is not None
+            and record.status in ("running", "failed")
+            and starts.failed_before_start == record.attempts
+        )
+        return queue_attempt(spec, folder, place, has_begun=has_begun, failed_before_start=failed_before_start)
+
     def log_start(self, spec: Spec, begun: Begun, *, launcher: str | None = None) -> None:
         """One start of a run, before it begins; what a folder says of it can be removed, and this cannot.
 
-        A start that is on record already and has not begun is not entered again. With a `launcher` the run is made by a
-        process that it starts, on whatever machine, so that with what it is made is not known here.
+        A start that is on record already and has not begun is not entered again, unless it had been handed to a
+        launcher and is made here now. With a `launcher` the run is made by a process that it starts, on whatever
+        machine, so that with what it is made is not known here.
         """
         record = begun.record
+        starts = self.starts[spec.cell]
+        taken_over = False
         # Between the record `queued` and the start in the ledger a crash is possible: then the start is entered now.
-        if begun.waited and self.starts[spec.cell].awaits(record.attempts):
-            return
+        if begun.waited and starts.awaits(record.attempts):
+            taken_over = launcher is None and starts.handed_out(record.attempts)
+            if not taken_over:
+                return
         started = RunStartedEntry(
             **self.about(),
             variant=spec.variant,
@@ -138,6 +168,7 @@ class Logbook:
             left_values=begun.left_values,
             launcher=launcher,
             made_with=None if launcher else made_with(record.provenance),
+            taken_over=taken_over,
         )
         # Every run would wait for the disk. A start that a loss of power takes was one of a run that it ended, too.
         self.log(started, durable=False)
@@ -181,8 +212,9 @@ class Logbook:
                 self.logged_breaches.append(breached.stated)
                 self.watcher.note(f"{spec.run_id}: {breach.words}")
 
-    def fail(self, spec: Spec, error: str, *, wrote_in: Sequence[str] = ()) -> None:
-        """One failure. `wrote_in` are files that were written in the folders of other runs meanwhile."""
+    def fail(self, spec: Spec, error: str, *, wrote_in: Sequence[str] = (), before_start: int | None = None) -> None:
+        """One failure. `wrote_in` are files that were written in the folders of other runs meanwhile, `before_start` is
+        the attempt that ended before its trainer's process existed."""
         failed = FailedEntry(
             **self.about(),
             variant=spec.variant,
@@ -190,6 +222,7 @@ class Logbook:
             error=error,
             left_values=left_values(spec, self.folder(spec)),
             wrote_in=tuple(wrote_in),
+            before_start=before_start,
         )
         self.log(failed)
 
@@ -219,6 +252,7 @@ class Logbook:
             made_elsewhere = record is not None and self.starts[spec.cell].handed_out(record.attempts)
             if record is None or record.status not in ENDED:
                 if record is not None and record.status == "failed" and made_elsewhere:
+                    # Whether its trainer's process existed, only its folder says: it counts as an attempt.
                     self.fail(spec, record.error or "unknown")
                 waiting.append(spec)
                 continue
@@ -307,6 +341,11 @@ class AttemptStarts:
     def handed_out(self, attempt: int) -> bool:
         """Whether it is, and a launcher made the attempt elsewhere."""
         return self.awaits(attempt) and isinstance(self.last, RunStartedEntry) and self.last.launcher is not None
+
+    @property
+    def failed_before_start(self) -> int | None:
+        """The attempt that, by the last entry, ended before its trainer's process existed; none otherwise."""
+        return self.last.before_start if isinstance(self.last, FailedEntry) else None
 
     def unexplained(self, n_attempts: int) -> int:
         """How many of the attempts that a sealed record counts have no start that can have led to it."""

@@ -7,6 +7,7 @@ import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
+from ablate.records.outputs import RESUMABLE
 from ablate.records.store import RunFolder
 from prereg.errors import StudyError
 from prereg.frozen import FrozenModel
@@ -51,6 +52,9 @@ class Message(FrozenModel):
     error: str | None = None
     """Last line of the error of a failed run."""
 
+    before_start: bool = False
+    """Of a failed run: whether its trainer's process never existed, so that the attempt does not count."""
+
     divergence: str = ""
     """Of a diverged run: the value, its step, and the limit that it exceeded."""
 
@@ -68,7 +72,10 @@ class Message(FrozenModel):
 
 
 def show_trace(error: Exception) -> None:
-    """The trace of an error into the worker's log, where there is space for it."""
+    """The trace of an error into the worker's log, where there is space for it; none of a full disk, of which one line
+    says all."""
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return
     with suppress(OSError):
         traceback.print_exception(error)
 
@@ -78,18 +85,22 @@ def said(error: Exception, folder: RunFolder) -> str:
     if isinstance(error, StudyError):
         return f"{error.found}; try: {error.fix}" if error.fix else error.found
     if isinstance(error, OSError) and error.errno in NO_ROOM:
+        resumes = (folder.path / "work" / RESUMABLE).is_file()
+        then = "resumes from what it saved last" if resumes else "begins at its first step"
         return (
             f"{error.filename or folder.path} cannot be written, the disk is full ({error.strerror}); try: free space, "
-            "and run again: the run resumes from its last checkpoint"
+            f"and run again: the run {then}"
         )
     return f"{type(error).__name__}: {error}"
 
 
-def failed(spec: Planned, error: Exception, line: str) -> Message:
-    """That a run failed with an error, which the line says."""
+def failed(spec: Planned, error: Exception, line: str, *, before_start: bool = False) -> Message:
+    """That a run failed with an error, which the line says; `before_start`: before its trainer's process existed."""
     # The disk may be full for the trainer alone, which says so in its own words: of those two of `NO_ROOM`.
     cause: BaseException | None = error
     while cause is not None and not (isinstance(cause, OSError) and cause.errno in NO_ROOM):
         cause = cause.__cause__
     full = cause is not None or any(os.strerror(number) in line for number in NO_ROOM[:2])
-    return Message(event="ended", run_id=spec.run_id, status="failed", error=line, disk_full=full)
+    return Message(
+        event="ended", run_id=spec.run_id, status="failed", error=line, disk_full=full, before_start=before_start
+    )

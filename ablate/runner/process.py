@@ -16,10 +16,16 @@ failure. What the trainer is to record is checked at the end of each run, not wh
 
 The ledger is none of this module's business. An attempt that is on record before it begins is a record that says
 `queued` (`queue_attempt`); the attempts of every other start are found by the judge, which has the ledger's starts too.
+Whether a queued attempt has begun all the same, the ledger says of runs that are made here, and `config.json` of
+others: it is written right before the trainer's process, and removed when the next attempt is queued.
+
+A failure before that process exists (a program that is missing, other data than registered) is reported as such
+(`Message.before_start`): nothing was drawn, so the next start is the same attempt where the ledger says the same.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -168,21 +174,33 @@ def make_run(
     """
     # An error of any kind becomes a record of this run, and the pool goes on to the next. `Abandoned`, a scheduler
     # that is gone, is no `Exception` and passes through.
+    run: _Run | None = None
     try:
         run = _Run(spec, folder, place, control=control, report=report, start=start, hashed=hashed or Hashed())
         return run.finish()
     except Exception as error:
-        return fail(spec, folder, place, error)
+        return fail(spec, folder, place, error, before_start=run is not None and not run.has_begun)
 
 
-def fail(spec: Spec, folder: RunFolder, place: Place, error: Exception) -> Message:
-    """Record a run as failed with an error, if it has a record; what there is to say of it."""
+def fail(spec: Spec, folder: RunFolder, place: Place, error: Exception, *, before_start: bool = False) -> Message:
+    """Record a run as failed with an error, if it has a record; what there is to say of it.
+
+    `before_start`: its attempt is on record, and the trainer's process never existed.
+    """
     if not isinstance(error, StudyError):
         show_trace(error)
     line = error.found if isinstance(error, StudyError) else said(error, folder)
     line = line.replace(f"{place.root}/", "")  # no path of this machine in a record
+    if before_start:
+        with suppress(OSError):  # left there, the attempt counts as one that has begun
+            _config_path(folder).unlink(missing_ok=True)
     folder.fail(line, utc_timestamp())
-    return failed(spec, error, line)
+    return failed(spec, error, line, before_start=before_start)
+
+
+def _config_path(folder: RunFolder) -> Path:
+    """What the trainer finds at ABLATE_CONFIG. Outside `work/`: it reads the file and has no business to write it."""
+    return folder.path / "config.json"
 
 
 @contextmanager
@@ -233,27 +251,34 @@ class BusyError(RunError):
     """Another process holds the folder of a run."""
 
 
-def queue_attempt(spec: Spec, folder: RunFolder, place: Place) -> Begun:
+def queue_attempt(
+    spec: Spec, folder: RunFolder, place: Place, *, has_begun: bool = False, failed_before_start: bool = False
+) -> Begun:
     """Put the next attempt at a run on record, before it begins. The caller holds the lock of the folder.
 
-    A start that was put on record and never began is that attempt. Raises `EvidenceError` where what an attempt that
-    could be resumed left was changed since.
+    A start that was put on record and never began is that attempt. By the ledger, a queued one may have begun all the
+    same (`has_begun`), or the last one failed before its trainer's process existed (`failed_before_start`) and is
+    queued again. Raises `EvidenceError` where what an attempt that could be resumed left was changed since.
     """
     # The folder is read once nothing writes in it any more: a trainer may have outlived the process that ran it.
     end_leftover(folder.path)
     earlier = folder.read_record()
-    if earlier is not None and earlier.status == "queued":
-        return Begun(earlier, waited=True)
+    has_begun = has_begun or _config_path(folder).exists()
     home = folder.path / "work"
+    if earlier is not None and earlier.status == "queued" and not has_begun:
+        return Begun(earlier, waited=True)
+    if earlier is not None and failed_before_start and not has_begun and (home.is_dir() or earlier.attempts == 1):
+        return _queue_again(spec, folder, place, earlier)
     if earlier is not None:  # a killed attempt could not take in what its trainer had stated
         earlier = earlier.model_copy(update=_stated(earlier, readable_about(home / ABOUT)))
     resumed, redrawn = (earlier.resumed_from, earlier.redrawn) if earlier is not None else ((), 0)
     step: int | None = None
     left: bool | None = None
     live: LiveValues | None = None
+    resumes = earlier is not None and (home / RESUMABLE).is_file()
     # Resumed: what lies here is the beginning of the run. The values of the attempt before are kept, to be compared
     # with those that are sealed (`redrawn`).
-    if earlier is not None and (home / RESUMABLE).is_file():
+    if earlier is not None and resumes:
         _require_as_left(spec, folder, earlier)
         folder.clear()
         for name in (ABOUT, PROGRESS):
@@ -262,13 +287,10 @@ def queue_attempt(spec: Spec, folder: RunFolder, place: Place) -> Begun:
         resumed = (*resumed, step)
         live = LiveValues(values=claimed_values(spec, folder))
         redrawn += _gave_up(earlier.live, live.values)
-    else:
-        # From the first step: whether values are given up is found out before they are removed.
-        left = None if earlier is None else _left_values(spec, folder, earlier)
-        folder.clear()
-        if home.exists():
-            shutil.rmtree(home)
-        home.mkdir(parents=True)
+    elif earlier is not None:
+        # From the first step: whether values are given up is found out before they are removed. Of an attempt whose
+        # record says that it never began, and which may have begun, nothing here is evidence.
+        left = _left_values(spec, folder, earlier) or (None if earlier.status == "queued" else False)
     carried_over = ("mishaps", "peak_memory_bytes", "memory_since")
     record = RunRecord.begin(
         spec,
@@ -281,9 +303,32 @@ def queue_attempt(spec: Spec, folder: RunFolder, place: Place) -> Begun:
         redrawn=redrawn,
         **({} if earlier is None else {name: getattr(earlier, name) for name in carried_over}),
     )
-    # As durable as the ledger's entry of this start: what a loss of power takes of a run, it takes of both.
-    folder.write_record(record, durable=False)
+
+    def clear_work() -> None:
+        _config_path(folder).unlink(missing_ok=True)
+        if not resumes:
+            folder.clear()
+            if home.exists():
+                shutil.rmtree(home)
+            home.mkdir(parents=True)
+
+    # As durable as the ledger's entry of this start: what a loss of power takes of a run, it takes of both. A full disk
+    # is met before anything of the attempt before is removed.
+    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.write_record(record, durable=False, before=clear_work)
     return Begun(record, step, left)
+
+
+def _queue_again(spec: Spec, folder: RunFolder, place: Place, earlier: RunRecord) -> Begun:
+    """The attempt that failed before its trainer's process existed, queued once more: nothing was drawn by it."""
+    update = {"status": "queued", "error": None, "ended_at": None, "provenance": provenance_of(spec, place)}
+    record = earlier.model_copy(update=update)
+    folder.write_record(record, durable=False)
+    # What lies in `work/` is what the attempt was queued with; of a first one that is nothing.
+    home = folder.path / "work"
+    home.mkdir(parents=True, exist_ok=True)
+    resumes = (home / RESUMABLE).is_file() and record.resumed_from
+    return Begun(record, record.resumed_from[-1] if resumes else None, None if record.attempts == 1 else False)
 
 
 def provenance_of(spec: Spec, place: Place) -> Provenance:
@@ -331,6 +376,8 @@ class _Run:
         self.spec, self.folder, self.place = spec, folder, place
         self.control, self.report, self.start, self.hashed = control, report, start, hashed
         self.peak_memory_bytes = 0
+        self.has_begun = False
+        """Whether the trainer's process exists, or has existed."""
         self.home = folder.path / "work"
         self.metrics = self.home / spec.metrics.file
         self.code = private_copy(place.root, spec, folder.path / "code") if isinstance(spec, CommandSpec) else None
@@ -341,20 +388,22 @@ class _Run:
             update["provenance"] = here  # it was put on record by another machine
         if queued.attempts == 1:
             update["started_at"] = utc_timestamp()
+        # Whatever goes wrong from here on goes wrong with an attempt that is on record.
         self.record = queued.model_copy(update=update)
-        # Before the trainer begins: an attempt that may have recorded something is never taken for one that waits.
-        folder.write_record(self.record, durable=False)
 
     def finish(self) -> Message:
         """Until the trainer ends, has diverged, or is stopped. Raises whatever makes the run fail."""
         try:
             return self._finish()
         except Exception:
-            with suppress(OSError):  # the error says more than that it could not be written down
-                self._note(ended=True)
+            if self.has_begun:
+                with suppress(OSError):  # the error says more than that it could not be written down
+                    self._note(ended=True)
             raise
 
     def _finish(self) -> Message:
+        # Before the trainer begins: an attempt that may have recorded something is never taken for one that waits.
+        self.folder.write_record(self.record, durable=False)
         # Data is read where it lies, so its hash is compared before the run and after it; code runs from a copy.
         if isinstance(self.spec, CommandSpec):
             require_registered_files(self.place.root, self.spec.data_files, self.hashed.sha256)
@@ -391,8 +440,7 @@ class _Run:
         return self._seal(rows, divergence, about, child.left)
 
     def _start(self) -> Child:
-        # Outside `work/`: the trainer reads it and has no business to write there.
-        config = self.folder.path / "config.json"
+        config = _config_path(self.folder)
         content = json.dumps(self._configuration(), indent=2, ensure_ascii=False, allow_nan=False)
         write_passing(config, content.encode() + b"\n")
         words, home, inherited = self._program()
@@ -410,12 +458,13 @@ class _Run:
             "ABLATE_ATTEMPT": str(self.record.attempts),
         }
         try:
-            return Child(self.start(words, home, environment), self.folder.path)
+            process = self.start(words, home, environment)
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno in NO_ROOM:
                 raise
-            reason = error.strerror if isinstance(error, OSError) else error
-            raise RunError(f"'{words[0]}' cannot be started: {reason}", required="a program") from error
+            raise RunError(_not_started(words[0], home, error), required="a program that starts") from error
+        self.has_begun = True
+        return Child(process, self.folder.path)
 
     def _configuration(self) -> dict[str, JsonValue]:
         """What the trainer finds at ABLATE_CONFIG."""
@@ -636,6 +685,21 @@ class _Run:
 
     def _wall(self) -> float:
         return self.record.wall_s + time.perf_counter() - self.taken
+
+
+def _not_started(program: str, home: Path, error: OSError | ValueError) -> str:
+    """Why a program could not be started in a folder. Of a run's error only this line is kept."""
+    if isinstance(error, ValueError):
+        return f"'{program}' cannot be started: {error}"
+    if error.errno in (errno.EAGAIN, errno.ENOMEM):
+        return f"no process can be started ({error.strerror}): end others, or raise the limit, and run again"
+    # The system has the same error for a folder that is missing as for a program that is.
+    if error.filename == str(home) or not home.is_dir():
+        return f"the folder in which '{program}' is to be started cannot be entered: {home} ({error.strerror})"
+    # Nor has it another error for a script whose interpreter is missing.
+    if error.errno == errno.ENOENT and shutil.which(program) is not None:
+        return f"'{program}' cannot be started: the interpreter in its first line is missing"
+    return f"'{program}' cannot be started: {error.strerror}"
 
 
 def _stated(record: RunRecord, about: About | None) -> dict[str, object]:

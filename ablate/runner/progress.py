@@ -194,7 +194,7 @@ class JsonWatcher:
             self._state(tally)
 
     def ended(self, run_id: str, message: Message) -> None:
-        ended = {"event": "ended", "run": run_id, "status": message.status, "error": message.error}
+        ended: dict[str, object] = {"event": "ended", "run": run_id, "status": message.status, "error": message.error}
         self._say(ended | ({"divergence": message.divergence} if message.divergence else {}))
 
     def note(self, text: str) -> None:

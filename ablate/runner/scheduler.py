@@ -18,6 +18,7 @@ from itertools import count
 from typing import Literal, Protocol
 
 from ablate.gpt.device import CPU
+from ablate.records.outputs import RESUMABLE
 from ablate.records.run_record import RunRecord
 from ablate.records.seals import unlike
 from ablate.records.store import RunFolder
@@ -28,10 +29,10 @@ from ablate.runner.machine import Machine
 from ablate.runner.messages import Message
 from ablate.runner.neighbours import Neighbours
 from ablate.runner.pool import Maker, Pool
-from ablate.runner.process import BusyError, Spec, fail, held, queue_attempt
+from ablate.runner.process import BusyError, Spec, fail, held
 from ablate.runner.slurm import Job
 from prereg.errors import RunError
-from prereg.registry.disk import sweep
+from prereg.registry.disk import NO_ROOM, sweep
 from prereg.registry.plan import Cell, plan
 
 DEATHS_ALLOWED = 2
@@ -101,6 +102,8 @@ class Scheduler(Logbook):
     """The error after which nothing more was started."""
 
     disk_full: bool = False
+    no_room: RunError | None = None
+    """That the record of a start could not be written."""
     interrupts: int = 0
     """Ctrl-C or SIGTERM: the first stops runs, which save their state; after the second nobody waits for that."""
     stopped: bool = False
@@ -150,6 +153,8 @@ class Scheduler(Logbook):
         finally:
             self._dismiss()
             sweep()  # what processes left that were killed
+        if self.no_room is not None:
+            raise self.no_room
         return self.stopped
 
     def _left(self) -> bool:
@@ -232,9 +237,12 @@ class Scheduler(Logbook):
         try:
             with held(folder) as lock:
                 try:
-                    begun = queue_attempt(spec, folder, place)
-                except Exception as error:  # what is wrong with a run becomes its record
-                    self.end(spec, fail(spec, folder, place, error))
+                    begun = self.queue(spec, place)
+                except Exception as error:
+                    if isinstance(error, OSError) and error.errno in NO_ROOM:
+                        self._stop_for_room(error)
+                    else:  # what is wrong with a run becomes its record
+                        self.end(spec, fail(spec, folder, place, error))
                     return
                 self.log_start(spec, begun)
                 own = self.registration.study.trainer == "command"
@@ -246,11 +254,24 @@ class Scheduler(Logbook):
             return
         except ConnectionError:  # the maker died a moment ago
             self.pending.appendleft(spec)  # its start is on record, and waits for another maker
+            self.unbegun.add(spec.cell)
             self._lost(maker)
             return
+        self.unbegun.discard(spec.cell)
         self.server_deaths = 0
         self._busy_since = None
         self.tally.hear(spec.run_id, Message(event="progress", run_id=spec.run_id, steps=spec.steps))
+
+    def _stop_for_room(self, error: OSError) -> None:
+        """A start could not be put on record, because the disk is full: nothing more is started, and the call ends with
+        a mistake once the runs at work have ended. Nothing is entered of the run, which has not begun."""
+        self.disk_full = True
+        self.pending.clear()
+        self.no_room = RunError(
+            f"{error.filename} cannot be written: {error.strerror}",
+            required="a disk with room for the record of a run, before the run begins",
+            fix=f"free space, then: ablate run {self.root.study(self.registration.study.study)}",
+        )
 
     def _bury_server(self) -> None:
         """The server has died. Another may live, but not without end; the makers that it forked go on."""
@@ -330,7 +351,7 @@ class Scheduler(Logbook):
             self.tally.failed += 1
             if (output := self.folder(spec).path / "stderr.txt").is_file():
                 self.stderr.append(str(output.relative_to(self.root.path)))
-            self.fail(spec, error, wrote_in=changed)
+            self.fail(spec, error, wrote_in=changed, before_start=self._unbegun_attempt(spec, message))
             self._give_up_or_go_on(spec, error)
             if message.disk_full and not self.disk_full:
                 self.disk_full = True
@@ -346,6 +367,11 @@ class Scheduler(Logbook):
             self.seal(spec, recovered=recovered)
         self._settle(spec)
         self.watcher.ended(spec.run_id, message)  # last: what a user sees end is on record
+
+    def _unbegun_attempt(self, spec: Spec, message: Message) -> int | None:
+        """The attempt that ended before its trainer's process existed, by its maker; none of any other failure."""
+        record = self.folder(spec).readable_record() if message.before_start else None
+        return None if record is None else record.attempts
 
     def _give_up_or_go_on(self, spec: Spec, error: str) -> None:
         """Stop after two failures of the same kind where no run has been sealed: the rest would fail in the same way.
@@ -399,7 +425,9 @@ class Scheduler(Logbook):
         if deaths < DEATHS_ALLOWED:
             self.deaths[spec.run_id] = deaths + 1
             self.pending.appendleft(spec)
-            self.watcher.note(f"the process of {spec.run_id} died (exit {exit_status}); resuming the run")
+            resumes = (self.folder(spec).path / "work" / RESUMABLE).is_file()
+            then = "resuming the run" if resumes else "beginning the run again at its first step"
+            self.watcher.note(f"the process of {spec.run_id} died (exit {exit_status}); {then}")
             return
         error = f"its process died {DEATHS_ALLOWED + 1} times, last with exit {exit_status}"
         self.end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
@@ -452,7 +480,10 @@ class Scheduler(Logbook):
 
     def _stop_all(self) -> None:
         self.stopped = True
-        self.watcher.note("stopping: each run saves its state (again to stop at once)")
+        saves = (
+            "saves its state" if self.registration.study.trainer == "gpt" else "saves its state where its trainer can"
+        )
+        self.watcher.note(f"stopping: each run {saves} (again to stop at once)")
         self.pending.clear()
         self.busy.clear()
         for maker in self.at_work:

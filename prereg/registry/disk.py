@@ -9,7 +9,7 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
@@ -47,18 +47,23 @@ def read_regular(path: Path, most: int) -> bytes:
         return stream.read(size)
 
 
-def write_whole(path: Path, data: bytes, *, earlier: Path | None = None) -> None:
+def _nothing() -> None:
+    """Do nothing: between the writing of a file and its renaming."""
+
+
+def write_whole(path: Path, data: bytes, *, earlier: Path | None = None, before: Callable[[], None] = _nothing) -> None:
     """Replace a file atomically and durably: temporary file, fsync, rename, fsync of the folder.
 
     The file that is replaced is kept under the name `earlier`, if one is given, in place of what that was. At no moment
-    are both gone, and between the two renames only `earlier` is there.
+    are both gone, and between the two renames only `earlier` is there. `before` is called when all bytes are on the
+    disk, before the first rename.
     """
-    _write(path, data, earlier=earlier)
+    _write(path, data, earlier=earlier, before=before)
 
 
-def write_passing(path: Path, data: bytes) -> None:
+def write_passing(path: Path, data: bytes, *, before: Callable[[], None] = _nothing) -> None:
     """Replace a file atomically, not durably: for what means nothing once the machine has gone down."""
-    _write(path, data, earlier=None, durable=False)
+    _write(path, data, earlier=None, before=before, durable=False)
 
 
 def write_in_turn(files: Sequence[tuple[Path, bytes]]) -> None:
@@ -78,10 +83,11 @@ def write_in_turn(files: Sequence[tuple[Path, bytes]]) -> None:
         raise _named(error, path) from None
 
 
-def _write(path: Path, data: bytes, *, earlier: Path | None, durable: bool = True) -> None:
+def _write(path: Path, data: bytes, *, earlier: Path | None, before: Callable[[], None], durable: bool = True) -> None:
     temporary = _temporary(path)
     try:
         _fill(temporary, data, durable=durable)
+        before()
         # Two renames: between them the file has only its earlier name, and a reader must look for both.
         if earlier is not None and path.exists():
             move(path, earlier)

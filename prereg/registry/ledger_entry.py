@@ -333,6 +333,8 @@ class RunStartedEntry(RunEntry):
     """sha256 of the code, versions and hardware that may change a bit of the result."""
     launcher: str | None = None
     """What a run that is made elsewhere was handed to, in place of `made_with`: `slurm`, `ray` or `commands`."""
+    taken_over: bool = False
+    """True where the attempt had been handed to a launcher before, had not begun by its record, and is made here."""
 
 
 class BreachedEntry(RunEntry):
@@ -418,6 +420,8 @@ class FailedEntry(RunEntry):
     """Whether it left a value of a claimed metric."""
     wrote_in: Annotated[tuple[str, ...], Listed] = ()
     """ARM/SEED/FILE of other runs that were written in while it was made."""
+    before_start: int | None = None
+    """Which start of this run it ended before the trainer's process existed, so that the start does not count."""
 
 
 class FinishedEntry(Entry):

@@ -455,7 +455,7 @@ def evidence_by_now(
         if isinstance(entry, CallStartedEntry):
             continue  # the starts of its runs follow
         if isinstance(entry, RunStartedEntry):
-            open_starts[entry.cell] += 1
+            open_starts[entry.cell] += not entry.taken_over
         elif isinstance(entry, FailedEntry):
             failed_runs, open_starts[entry.cell] = failed_runs + 1, open_starts[entry.cell] - 1
             arms_with_values |= {entry.variant} if entry.left_values else set()

@@ -184,7 +184,7 @@ def test_a_killed_process_of_a_run_is_replaced_and_the_study_ends_as_if_nothing_
     os.kill(parent_of(json.loads(mark.read_bytes())["pid"]), signal.SIGKILL)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0, output
-    assert "resuming the run" in output
+    assert "beginning the run again at its first step" in output  # before its first checkpoint
     assert events(house).count("sealed") == 4
 
 

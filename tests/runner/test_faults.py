@@ -190,6 +190,29 @@ def test_a_full_disk_stops_the_runs_and_is_named(launcher: Launcher, small_disk:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["local", "commands"], indirect=True)
+def test_a_disk_that_is_full_before_the_first_record_is_one_mistake(
+    launcher: Launcher, small_disk: Path, alone: Alone
+) -> None:
+    path = ready(launcher.house, sleep=0.0)
+    runs_on(small_disk, launcher.house)
+    filler = small_disk / "filler"
+    with suppress(OSError), filler.open("wb", buffering=0) as stream:
+        while True:
+            stream.write(b"x" * 4096)
+    words = ["run", "--jobs", "2"] if isinstance(launcher, LocalLauncher) else ["plan", "--commands"]
+    status, printed = end(command(words[0], str(path), *words[1:]))
+    assert status == 2 and printed.count("No space left on device") == 1 and "Traceback" not in printed
+    assert "run.json" in printed and "required: a disk with room" in printed and "free space" in printed
+    assert not [entry for entry in entries(launcher.house) if entry.event == "failed"] and not starts(launcher.house)
+    assert {file.name for file in (small_disk / "runs").rglob("*") if file.is_file()} <= {".lock", "server.log"}
+    filler.unlink()
+    launcher.finish()
+    assert outcomes(launcher.house) == alone[0] and sum(starts(launcher.house).values()) == N_RUNS
+    assert not ablate.decide(path).decision.deviations
+
+
+@pytest.mark.slow
 def test_a_full_disk_of_the_ledger_loses_nothing(small_disk: Path, alone: Alone) -> None:
     house = OwnHouse(small_disk / "house")
     path = ready(house, sleep=0.0)

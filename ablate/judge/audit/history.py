@@ -90,8 +90,30 @@ class _Record:
     """Starts before the last that had recorded a claimed value, or may have, and were begun again."""
     failed_with: bool | None = None
     """Of a last start that has failed: whether it had."""
+    handed_out: bool = False
+    """Whether the last start was handed to a launcher."""
+    last_resumed: bool = False
+    """Whether the last start resumed the run."""
 
-    def begun_again(self, entry: RunStartedEntry) -> None:
+    def undo_start(self) -> None:
+        """Take back the last start, whose trainer's process never existed: no run was drawn by it."""
+        self.made -= 1
+        self.attempt -= 1
+        self.resumed -= self.last_resumed
+        self.failed_with, self.handed_out, self.last_resumed = None, False, False
+
+    def begin(self, entry: RunStartedEntry) -> None:
+        """Take in one more start."""
+        if self.made:
+            self._begin_again(entry)
+        else:
+            self.resumed += entry.resumed_from is not None
+            self.with_values += entry.left_values is True  # of a start that the ledger does not hold
+        self.made += 1
+        self.attempt = entry.attempt
+        self.handed_out, self.last_resumed = entry.launcher is not None, entry.resumed_from is not None
+
+    def _begin_again(self, entry: RunStartedEntry) -> None:
         """Take in the start that follows the last one in the same record."""
         if self.failed_with is not None:
             had = self.failed_with
@@ -103,6 +125,10 @@ class _Record:
         else:
             self.with_values += had
         self.failed_with = None
+
+    def is_taken_over_by(self, entry: RunStartedEntry) -> bool:
+        """Whether an entry says that the last start, which had been handed to a launcher, is made here."""
+        return entry.taken_over and self.handed_out and entry.attempt == self.attempt
 
 
 def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell, Starts]:
@@ -143,20 +169,23 @@ def starts_under(lineage: Collection[str], ledger: Iterable[Entry]) -> dict[Cell
         # A start opens a record or goes on in it; a failure ends a start; a seal closes the record.
         cell = entry.cell
         record = records.get(cell, _Record())
-        if isinstance(entry, RunStartedEntry):
+        if isinstance(entry, RunStartedEntry) and record.is_taken_over_by(entry):
+            record.handed_out = False
+            starts_by_cell[cell].made_with.add(str(entry.made_with))
+        elif isinstance(entry, RunStartedEntry):
             if record.made and entry.attempt <= record.attempt:
                 close(cell, removed=True)
                 record = _Record()
-            if record.made:
-                record.begun_again(entry)
-            else:
-                record.resumed += entry.resumed_from is not None
-                record.with_values += entry.left_values is True  # of a start that the ledger does not hold
-            record.made += 1
-            record.attempt = entry.attempt
+            record.begin(entry)
             records[cell] = record
             starts_by_cell[cell].made += 1
             starts_by_cell[cell].made_with.add(str(entry.made_with))
+        elif isinstance(entry, FailedEntry) and record.made and entry.before_start == record.attempt:
+            record.undo_start()
+            starts_by_cell[cell].made -= 1
+            # Nothing of it is left to be removed, unless an earlier start gave values up.
+            if not record.made and not record.with_values:
+                del records[cell]
         elif isinstance(entry, FailedEntry):
             record.failed = min(record.failed + 1, record.made)
             record.failed_with = entry.left_values
@@ -187,7 +216,9 @@ def _deterministic(study: Study, variant: str) -> bool:
 
 @check_body("every run was made in one go")
 def _attempts(context: AuditContext) -> Found:
-    failures = Counter(entry.cell for entry in context.of(FailedEntry))
+    # A failure before its trainer's process existed is no attempt.
+    failures = Counter(entry.cell for entry in context.of(FailedEntry) if entry.before_start is None)
+    starts = starts_in(context)
     faults, exact = [], built_in(context)
     for run in context.runs:
         failed = failures[run.cell]
@@ -195,11 +226,13 @@ def _attempts(context: AuditContext) -> Found:
             resumed = f", resumed from step {', '.join(map(str, run.resumed_from))}" if run.resumed_from else ""
             mishaps = f" ({'; '.join(run.mishaps)})" if run.mishaps else ""
             times = f", {failed} failed" if failed else ""
+            restarted = starts[run.cell].restarted if run.cell in starts else 0
+            times += f", {restarted} begun again from the first step" if restarted else ""
             faults.append(f"{named_run(run)}: {run.attempts} attempts{resumed}{times}{mishaps}")
             exact = exact and _deterministic(context.study, run.variant)
-    for cell, starts in starts_in(context).items():
-        if starts.removed:
-            faults.append(f"{named(cell)}: {counted(starts.removed, 'start')} removed before its seal")
+    for cell, of_run in starts.items():
+        if of_run.removed:
+            faults.append(f"{named(cell)}: {counted(of_run.removed, 'start')} removed before its seal")
             exact = False
     return CheckResult(faults, severity="note" if exact else "deviation")
 
