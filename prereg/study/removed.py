@@ -35,7 +35,7 @@ REMOVED: Final[Mapping[FieldPath, RemovedField]] = {
 
 def without_removed(study: Mapping[str, Any]) -> dict[str, Any]:
     """Return the study of a lock without the removed fields. Raises `ValueError` for one that the study used."""
-    current = dict(study)
+    current: dict[Any, Any] = dict(study)
     for path, field in REMOVED.items():
         parent = current
         # Each mapping on the way is copied: the lock itself is hashed as it is.
