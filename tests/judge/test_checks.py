@@ -204,6 +204,8 @@ CHECKS: list[tuple[str, str | None, Break, str]] = [
     ("every configuration is the registered one", "inadmissible",
         lambda r, e: with_run(e, CELL, config=r.study.training("none").model_dump(mode="json")), ""),
     ("every run consumed its tokens", "inadmissible", run(tokens=12), ""),
+    # As many tokens in other steps: other updates.
+    ("every run consumed its tokens", "inadmissible", run(steps=30), "in 30 steps, planned 1920 in 60"),
     (STATES, "inadmissible", run(must_match=None), ""),
     *((STATES, "inadmissible", stated(**{name: None}), "") for name in ("batches", "dropout", "corpus", "tokenizer")),
     ("pairs start from the same weights", "inadmissible", stated(**{"initial/tokens.weight": "0" * 64}), ""),
