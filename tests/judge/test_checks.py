@@ -197,6 +197,8 @@ CHECKS: list[tuple[str, str | None, Break, str]] = [
     ("every seal matches", "inadmissible", lambda r, e: replace(e, broken=("metrics.parquet differs",)), "differs"),
     (LOGGED, "inadmissible", run(metrics_sha256="0" * 64), ""),
     (LOGGED, "inadmissible", run(outcome_sha256="0" * 64), ""),
+    (LOGGED, "inadmissible", run(items_sha256="0" * 64), ""),
+    (LOGGED, "inadmissible", run(status="diverged"), "layernorm seed 2 is not what the ledger sealed"),
     (LOGGED, "inadmissible",
         lambda r, e: replace(e, ledger=tuple(one for one in e.ledger if getattr(one, "seed", None) != 2)), ""),
     ("no run outside the plan", "inadmissible", lambda r, e: replace(e, extra=("layernorm/99",)), "layernorm/99"),
