@@ -181,6 +181,8 @@ CHECKS: list[tuple[str, str | None, Break, str]] = [
     # the check, what its failure means (None: it does not fail), what was done, words of what it found
     (INTACT, "inadmissible", lambda r, e: replace(e, ledger_faults=("entry 3 does not follow entry 2",)), "entry 3"),
     (INTACT, "inadmissible", entry("amended", 1, previous="9" * 64, evidence="none"), ""),
+    ("the registered code and data are as they were registered", "inadmissible",
+        lambda r, e: replace(e, altered=("train.py: its bytes differ from those of the registered code",)), "train.py"),
     (FIRST, "inadmissible", unregistered, ""),
     (ANNOUNCED, "inadmissible", announced_as_comparison, "the lock has other arms"),
     (READ, "inadmissible", amended("outcomes read", RULE), ""),
@@ -468,3 +470,27 @@ def test_every_check_is_a_row_with_a_reason_and_has_a_body() -> None:
     assert made == {"checks", "verdict"}, "a check is made by ablate.judge.audit.checks, from its declaration"
     assert why(Check(name="of another version", passed=False, severity="deviation", found="x")) == ""
     assert PAGES["checks.md"]().count("\n| ") == len(rows()) + len(AMENDMENT_EFFECTS) + 4
+
+
+@pytest.mark.parametrize(
+    ("limit", "measured", "words"),
+    [
+        ({"max_wall_s": 60.0}, {"wall_s": 61.0}, "layernorm seed 2: "),
+        ({"max_memory_gib": 2.0}, {"peak_memory_bytes": 3 * 2**30}, "layernorm seed 2: "),
+        ({"max_memory_gib": 2.0}, {"peak_memory_bytes": None}, "layernorm seed 2: its memory was not measured"),
+        ({"max_wall_s": 60.0}, {"wall_s": 60.0}, ""),
+        ({"max_memory_gib": 2.0}, {"peak_memory_bytes": 2 * 2**30}, ""),
+        ({}, {"wall_s": 1e6, "peak_memory_bytes": None}, ""),
+    ],
+)
+def test_a_run_beyond_a_limit_or_not_measured_is_a_deviation(
+    limit: dict[str, float], measured: dict[str, float | None], words: str
+) -> None:
+    base = {"budget": {"steps": 60, "batch": 4} | limit, "model": {"layers": 2, "width": 16, "heads": 2, "context": 8}}
+    registration, evidence = make_evidence(small_study(base=base))
+    for cell in evidence.planned:
+        evidence = with_run(evidence, cell, wall_s=1.0, peak_memory_bytes=1)
+    found = failed(registration, with_run(evidence, CELL, **measured)).get("every run kept to its promised limits")
+    assert (found is None) == (not words)
+    if found is not None:
+        assert words in found.found and found.severity == "deviation"
