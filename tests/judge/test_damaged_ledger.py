@@ -1,7 +1,8 @@
-"""A ledger that is damaged decides nothing: no entry, no file and no number comes of it."""
+"""A ledger that is damaged, or does not hold a run, decides nothing: no entry, no file and no number comes of it."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ import ablate as api
 from ablate import deciding
 from ablate.judge.decide import decide
 from ablate.records.gather import gather
+from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 from prereg.registry.registration import load_registration
 
@@ -63,3 +65,35 @@ def test_whatever_evidence_a_damaged_ledger_leaves_nothing_is_logged(
     assert api.decide(decided_copy.study).status == "inadmissible"
     assert root.ledger.read_bytes() == ledger
     assert not (root.report("own") / "verdict.json").exists()
+
+
+CELL = ("fast", 2)
+
+
+def test_a_run_that_the_ledger_did_not_seal_shows_no_value(decided_copy: OwnHouse) -> None:
+    # Its files are whole and name their own hashes; the chain holds, and has no seal of it.
+    root = Root(decided_copy.path)
+    ledger = Ledger(root.ledger)
+    entries = [entry for entry in ledger.entries() if getattr(entry, "cell", None) != CELL or entry.event != "sealed"]
+    root.ledger.unlink()
+    for entry in entries[: next(at for at, entry in enumerate(entries) if entry.event == "finished")]:
+        ledger.append(entry)
+    assert ledger.faults() == []
+    registration = load_registration(root, "own")
+    assert registration is not None
+    evidence = gather(root, registration)
+    assert evidence.unsealed == (CELL,) and CELL in evidence.missing
+    assert evidence.withheld and evidence.metrics.empty
+    assert decide(registration, evidence).findings == ()
+
+
+def test_a_failed_run_is_no_broken_seal_and_no_value(decided_copy: OwnHouse) -> None:
+    root = Root(decided_copy.path)
+    registration = load_registration(root, "own")
+    assert registration is not None
+    place = root.run("own", registration.runs_sha256, *CELL) / "run.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"status": "failed", "error": "out of memory"}))
+    evidence = gather(root, registration)
+    assert evidence.broken == () and CELL in evidence.missing
+    assert [run.error for run in evidence.runs if run.status == "failed"] == ["out of memory"]
+    assert evidence.withheld and decide(registration, evidence).findings == ()
