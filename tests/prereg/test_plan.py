@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence_factory import make_evidence, small_study, with_entry
+from evidence_factory import make_evidence, one_claim, small_study, with_entry
+from own_trainer import OwnHouse
 from prereg_samples import AT, COMMAND, EMBNORM, NORMPLACE, PIN, house_with
+from study_samples import tuned_document
 
 from prereg.commits.pins import CommitPin, CommittedFile
 from prereg.registry.paths import Root
-from prereg.registry.plan import CommandSpec, RunSpec, newest_seals, plan, recipe_sha256, sealed_places
+from prereg.registry.plan import CommandSpec, RunSpec, needed_metrics, newest_seals, plan, recipe_sha256, sealed_places
 from prereg.registry.register import register_study
 from prereg.registry.registration import Pins, Registration, load_registration
 from prereg.study.command import ScriptPin
+from prereg.study.spec import study_from_document
 
 
 def registered(tmp_path: Path, text: str, name: str) -> Registration:
@@ -148,3 +151,28 @@ def test_the_recipe_of_the_built_in_trainer_has_its_configuration_data_and_token
     recipes = [recipe_sha256(run), *(recipe_sha256(run.model_copy(update=change)) for change in changed)]
     assert len(set(recipes)) == len(recipes)
     assert recipe_sha256(run.model_copy(update={"variant": "another", "measure": other.measure})) == recipes[0]
+
+
+def test_an_executable_file_of_a_commit_makes_another_recipe(tmp_path: Path) -> None:
+    # A script that the command starts by its name runs, or does not.
+    spec = command_spec(tmp_path)
+    recipes = {recipe_sha256(spec.model_copy(update={"commit": commit(mode)})) for mode in ("100644", "100755")}
+    assert len(recipes) == 2
+
+
+def test_a_run_needs_what_claims_read_and_what_a_pilot_chooses_by() -> None:
+    study = one_claim(hypothesis={"read": {"step": 40}})
+    assert needed_metrics(study) == {"val/loss": (40,)}
+    assert needed_metrics(one_claim()) == {"val/loss": ()}
+    tuned = study_from_document(tuned_document())
+    assert tuned.tune is not None
+    by = tuned.tune.choose_by
+    chosen = tuned.model_copy(update={"tune": tuned.tune.model_copy(update={"choose_by": "val/accuracy"})})
+    assert by in needed_metrics(tuned) and "val/accuracy" in needed_metrics(chosen)
+
+
+@pytest.mark.parametrize("stability", [True, False])
+def test_a_run_needs_its_curve_where_the_rule_reads_stability(stability: bool, own_house: OwnHouse) -> None:
+    when = "supported(gain) and stable(fast)" if stability else "supported(gain)"
+    registration = own_house.register(decision=[{"verdict": "take fast", "when": when}, {"verdict": "no"}])
+    assert {run.needs_curve for run in plan(registration)} == {stability}
