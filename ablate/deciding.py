@@ -6,7 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic import JsonValue
 
 from ablate.exporting import PAGES, known_forms, pages, report_context, write_forms
 from ablate.notebook.results import Decided
@@ -151,16 +153,33 @@ def _log_decision(
             verdict_sha256=sha256_bytes(verdict),
             code=this_tool().code,
             evidence=decision.evidence,
+            **claims_in_entry(context, decision),
         )
         # The same decision by later code is no new decision, unless its words are other bytes.
-        if (
-            last is None
-            or last.registration != registration.sha256
-            or last.stated != decided.stated | {"code": last.code}
-        ):
+        if last is None or last.registration != registration.sha256 or _decision_in(last) != _decision_in(decided):
             last = context.ledger.append(decided)
         write_whole(folder / "verdict.json", verdict)
     return last
+
+
+def claims_in_entry(context: StudyContext, decision: Decision) -> dict[str, Any]:
+    """What the entry of a decision says of its claims: how each ended, and which earlier studies claimed the same."""
+    from prereg.registry.earlier_claims import earlier_claims, promised_claims
+
+    entries = context.ledger.entries()
+    before = earlier_claims(promised_claims(context.root, entries), entries, decision.study)
+    fields: dict[str, Any] = {}
+    # Left out where there is nothing to say, as in entries of earlier versions.
+    if decision.findings and decision.status != "inadmissible":
+        fields["outcomes"] = {finding.hypothesis: finding.outcome for finding in decision.findings}
+    if before.words:
+        fields["claimed_before"] = before
+    return fields
+
+
+def _decision_in(entry: DecidedEntry) -> dict[str, JsonValue]:
+    """What an entry says of its decision itself: neither which code gave it, nor what was known of other studies."""
+    return {key: value for key, value in entry.stated.items() if key not in ("code", "outcomes", "claimed_before")}
 
 
 def report(study: StudySource, *, workspace: Workspace = HERE, forms: Sequence[str] = tuple(PAGES)) -> Decided:

@@ -184,6 +184,7 @@ def report_context(
     """What the report of the decision of a ledger entry is written from."""
     from ablate.data import toy
     from ablate.reporting.context import ReportContext
+    from prereg.registry.ledger_entry import DecidedEntry
 
     # The entropy rate of the toy's characters is a floor for every arm's loss where all arms read them one by one.
     corpus = registration.corpus
@@ -197,4 +198,5 @@ def report_context(
         floors=floors,
         generated_at=entry.at,
         published=published,
+        claimed_before=entry.claimed_before if isinstance(entry, DecidedEntry) else None,
     )

@@ -58,8 +58,8 @@ LARGEST_BYTES = 2**28
 
 
 def ask(program: Program, *words: str, data: bytes = b"", seconds: float) -> Answer:
-    """Call a program with bytes on its standard input. Raises `NoAnswerError` where it is not here, is too slow,
-    or says more than `LARGEST_BYTES`."""
+    """Call a program with bytes on its standard input. Raises `NoAnswerError` where it is not here, cannot be started,
+    is too slow, or says more than `LARGEST_BYTES`."""
     path = shutil.which(program.name)
     if path is None:
         raise NoAnswerError(f"{program.name} is not on this machine", required=program.required, fix=program.install)
@@ -71,14 +71,18 @@ def ask(program: Program, *words: str, data: bytes = b"", seconds: float) -> Ans
     with TemporaryFile() as standard_input, TemporaryFile() as complaint:
         standard_input.write(data)
         standard_input.seek(0)
-        with subprocess.Popen(
-            [path, *words],
-            stdin=standard_input,
-            stdout=subprocess.PIPE,
-            stderr=complaint,
-            env=environment,
-            start_new_session=program.own_session,
-        ) as process:
+        try:
+            process = subprocess.Popen(
+                [path, *words],
+                stdin=standard_input,
+                stdout=subprocess.PIPE,
+                stderr=complaint,
+                env=environment,
+                start_new_session=program.own_session,
+            )
+        except OSError as error:  # no memory, or more words than the system takes
+            raise NoAnswerError(f"{program.name} cannot be started: {error.strerror}") from None
+        with process:
 
             def stop() -> None:
                 late.set()

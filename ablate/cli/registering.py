@@ -11,7 +11,7 @@ import typer
 
 from ablate.cli.command import Result, Screen, Shown, command
 from ablate.cli.options import Accept, Pilot, Sign, StudyFile
-from ablate.cli.studies import noted, order_of_runs, repeated_runs, warned
+from ablate.cli.studies import claimed_before, noted, order_of_runs, repeated_runs, warned
 from ablate.workspace import Workspace
 from prereg.errors import RegistrationError, UnsupportedError
 
@@ -66,6 +66,7 @@ def register_command(
     name, new = registration.study.study, entry is not None
     planned = design_in_lock(registration)  # as it was registered, not simulated again
     warnings = warnings_of(context, planned) if new else ()
+    earlier = claimed_before(context)
     sealing = attest(context, registration, sign=sign) if new or sign is not None else None
 
     def text() -> Iterator[Shown]:
@@ -74,6 +75,8 @@ def register_command(
         if new:
             yield f"registered {name} at {registration.registered_at}"
             yield from noted([*repeated_runs(context), *order_of_runs(context)])
+            if earlier.words:
+                yield f"{earlier.words}."
             assert planned is not None, name
             yield power_section(planned)
             yield from warned(warnings)
@@ -93,6 +96,7 @@ def register_command(
         "registered_now": new,
         "page": context.root.page(name),
         "warnings": warnings_as_json(warnings),
+        "claimed_before": earlier.model_dump(mode="json"),
     }
     return Result(facts, text, next=f"ablate run {study}   (ablate import: runs made elsewhere)" if new else "")
 

@@ -12,6 +12,7 @@ import typer
 from ablate.cli.command import Result, Screen, command
 from ablate.cli.options import Accept, Exit, Pilot, StudyFile
 from ablate.cli.reports import from_evidence
+from ablate.cli.studies import claimed_before
 from ablate.workspace import Workspace
 from prereg.errors import RunError, StudyError
 from prereg.text import counted, listed
@@ -87,7 +88,7 @@ def run_command(
         return _costs(workspace, study, options)
     from ablate.running import run as make
 
-    return _ran(study, make(study, options, workspace=workspace, pilot=pilot, accept_underpowered=accept))
+    return _ran(study, make(study, options, workspace=workspace, pilot=pilot, accept_underpowered=accept), workspace)
 
 
 def _costs(workspace: Workspace, study: Path, options: RunOptions) -> Result:
@@ -293,7 +294,9 @@ def decide_command(workspace: Workspace, screen: Screen, study: StudyFile) -> Re
         """Show the decision once it is in the ledger: a report that cannot be drawn takes no decision with it."""
         if done.evidence_path is not None:
             screen.note(from_evidence(done.evidence_path))
-        document = decision_document(done.decision, done.registration, earlier=done.earlier)
+        document = decision_document(
+            done.decision, done.registration, earlier=done.earlier, claimed_before=done.claimed_before
+        )
         screen.give(Result(done.decision, lambda: [document]))
         logged.extend([done] if done.verdict_path is not None else [])
 
@@ -314,7 +317,7 @@ def decide_command(workspace: Workspace, screen: Screen, study: StudyFile) -> Re
     return Result(None, lambda: ["", report, f"Ledger head: {decided.head}"], next=then, exit=_ENDINGS[status])
 
 
-def _ran(study: Path, done: Ran) -> Result:
+def _ran(study: Path, done: Ran, workspace: Workspace) -> Result:
     """How a call of `run` ended, and what to type next."""
     summary, name = done.summary, done.registration.study.study
     if summary.job is not None:
@@ -338,6 +341,9 @@ def _ran(study: Path, done: Ran) -> Result:
 
     def text() -> Iterator[str]:
         yield f"{name}: {summary.sealed} of {summary.planned} runs sealed"
+        # A study that `run` itself has registered: `register` would have said it.
+        if done.registered_now and (earlier := claimed_before(workspace.open(study)).words):
+            yield f"{earlier}."
         if summary.elsewhere:
             yield f"at work in other processes: {listed(summary.elsewhere)}"
         if done.look is not None:

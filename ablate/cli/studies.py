@@ -17,6 +17,7 @@ from prereg.registry.paths import PUBLISHED_SUFFIX
 if TYPE_CHECKING:
     from ablate.judge.design.warnings import DesignWarning
     from ablate.workspace import StudyContext
+    from prereg.registry.ledger_entry import EarlierClaims
 
 
 @command()
@@ -173,6 +174,15 @@ def order_of_runs(context: StudyContext) -> list[str]:
     if registration is not None and registration.run_order is None:
         return [f"Note: it was registered without an order of runs, and {timed[0]}: a deviation of any verdict."]
     return [f"Note: {order_in_words(context.study, timed)}."]
+
+
+def claimed_before(context: StudyContext) -> EarlierClaims:
+    """The earlier studies of this ledger that claim the same as a registered one."""
+    from prereg.registry.earlier_claims import earlier_claims, promised_claims
+    from prereg.registry.ledger import Ledger
+
+    entries = Ledger(context.root.ledger).readable()
+    return earlier_claims(promised_claims(context.root, entries), entries, context.study.study)
 
 
 _PURPOSE_OF_FILE = {

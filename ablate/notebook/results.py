@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ablate.reporting.document import Document
     from ablate.reporting.exports.figures import Drawing
     from ablate.runner.local import Summary
-    from prereg.registry.ledger_entry import DecidedEntry
+    from prereg.registry.ledger_entry import DecidedEntry, EarlierClaims
     from prereg.registry.looks import Look
     from prereg.registry.registration import Registration
     from prereg.study.spec import Study
@@ -221,4 +221,11 @@ class Decided(Results):
     def _first_screen(self) -> Document:
         from ablate.reporting.document import decision_document
 
-        return decision_document(self.decision, self.registration, earlier=self.earlier)
+        return decision_document(
+            self.decision, self.registration, earlier=self.earlier, claimed_before=self.claimed_before
+        )
+
+    @property
+    def claimed_before(self) -> EarlierClaims | None:
+        """Earlier studies that claimed the same, by the ledger's entry of the decision; none where it names none."""
+        return None if self.context is None else self.context.claimed_before

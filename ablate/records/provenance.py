@@ -6,12 +6,13 @@ No host name, no user name, no path.
 from __future__ import annotations
 
 import platform
-import subprocess
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ablate.records.run_record import Provenance
+from prereg.errors import SealError
+from prereg.git import ask_git
 from prereg.registry.canon import sha256_bytes, sha256_of
 
 # What a run executes, wing by wing, so that no list of modules can go stale: a test compares it with what a real run
@@ -130,16 +131,10 @@ def _git(source: Path, *words: str) -> str | None:
     if not (source / ".git").exists():
         return None
     try:
-        done = subprocess.run(
-            ["git", "-C", str(source), *words],  # noqa: S607
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        answer = ask_git(source, *words, seconds=10)
+    except (OSError, SealError):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return answer.output.decode("utf-8", "replace").strip() if answer.is_yes else None
 
 
 @cache

@@ -36,7 +36,7 @@ from ablate.reporting.view import FindingView, Shared, views_of
 from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.documents.claims import capital
-from prereg.registry.ledger_entry import DecidedEntry
+from prereg.registry.ledger_entry import DecidedEntry, EarlierClaims
 from prereg.registry.registration import Registration
 from prereg.study.designs.per_task import by_family
 from prereg.study.handover import PAIRING_LINES
@@ -114,7 +114,7 @@ def compose(context: ReportContext) -> Document:
         context.decision.study,
         context.decision.title,
         banner,
-        tuple(opening_blocks(context.decision, context.registration)),
+        (*opening_blocks(context.decision, context.registration), *_claimed_before(context.claimed_before)),
         tuple(section for section in sections if section is not None),
     )
 
@@ -150,7 +150,11 @@ def _begun(clause: str, decision: Decision) -> str:
 
 
 def decision_document(
-    decision: Decision, registration: Registration, *, earlier: Sequence[DecidedEntry] = ()
+    decision: Decision,
+    registration: Registration,
+    *,
+    earlier: Sequence[DecidedEntry] = (),
+    claimed_before: EarlierClaims | None = None,
 ) -> Document:
     """What `ablate decide` shows before it writes the report: the first screen, then every finding in short."""
     decision = decision.labelled(registration.study.labels)
@@ -158,8 +162,13 @@ def decision_document(
     blocks = [*_findings(decision, registration)]
     if earlier:
         blocks.append(Paragraph(phrase("first_screen.earlier", decisions_in_words(earlier))))
+    blocks += _claimed_before(claimed_before)
     opening = tuple(opening_blocks(decision, registration))
     return Document(decision.study, decision.title, banner, opening, (Section("decision", "", tuple(blocks)),))
+
+
+def _claimed_before(claims: EarlierClaims | None) -> list[Block]:
+    return [] if claims is None else [Paragraph(f"{claims.words}.")]
 
 
 def _findings(decision: Decision, registration: Registration) -> Iterator[Block]:

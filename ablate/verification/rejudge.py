@@ -194,11 +194,16 @@ def _verdict_item(study: str, then: Decision, written: bytes | None, entry: Deci
         return item(study, JUDGED, "the evidence has changed: its sha256 is not that of the decision in the ledger")
     # The ledger has the status, the verdict and a hash; only verdict.json has the numbers.
     if written is None:
+        outcomes = {finding.hypothesis: finding.outcome for finding in then.findings}
         facts = tuple(
             f"{name} is {logged}, and {judged} when judged here"
             for name, logged, judged in (
                 ("status", entry.status, then.status),
                 ("verdict", entry.verdict, then.verdict),
+                *(
+                    (f"the outcome of '{name}'", outcome, outcomes.get(name))
+                    for name, outcome in entry.outcomes.items()
+                ),
             )
             if logged != judged
         )

@@ -8,6 +8,7 @@ import prereg.verification
 from ablate.judge.verdict import Decision
 from ablate.verification.manifest import LeftOut, Tool
 from prereg.frozen import FrozenModel
+from prereg.registry.ledger_entry import EarlierClaims
 from prereg.registry.registration import Registration
 
 
@@ -37,6 +38,8 @@ class StudySummary(FrozenModel):
     decision: Decision | None = None
     """The verdict and every finding, as judged here; none where nothing was decided, or where what was decided is not
     what the records give."""
+    claimed_before: EarlierClaims | None = None
+    """Earlier studies of the repository that claimed the same, and how each ended; none where there are none."""
     registration: Registration | None = Field(default=None, exclude=True, repr=False)
     """What the sentences about findings are made from; the lock holds it."""
 

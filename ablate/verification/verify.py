@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +43,11 @@ from prereg.campaign.record import (
 )
 from prereg.errors import StudyError
 from prereg.registry.canon import sha256_file
+from prereg.registry.earlier_claims import PromisedClaims, earlier_claims, entries_before, promised_claims
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import (
     DecidedEntry,
+    EarlierClaims,
     Entry,
     OpenedEntry,
     PromiseEntry,
@@ -77,6 +80,7 @@ if TYPE_CHECKING:
 
 PACKING, GUIDE = "files and manifest", "README and figures"
 JUDGED = "verdict judged again"
+CLAIMED = "claimed before"
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -89,6 +93,11 @@ class Source:
     bundle: Unpacked | None = None
     named: str | None = None
     """The study or campaign that is verified; none where all of a repository are."""
+
+    @cached_property
+    def promised_claims(self) -> dict[str, PromisedClaims]:
+        """The claims of every registration of the ledger, by its entry."""
+        return promised_claims(self.root, Ledger(self.root.ledger).entries())
 
 
 def verify_target(
@@ -327,13 +336,14 @@ class _StudyCheck:
         self.source, self.evidence, self.name, self.sound = source, evidence, name, sound
         self.root, self.all_entries = evidence.root, entries
         self.entries = [entry for entry in entries if entry.study == name]
-        self.decided = [entry for entry in self.entries if entry.event == "decided"]
+        self.decided = [entry for entry in self.entries if isinstance(entry, DecidedEntry)]
         try:
             # The lock, read once; every item below is about it.
             self.registration: Registration | None = load_registration(self.root, name)
         except StudyError:
             self.registration = None  # what is wrong with the lock is an item of its own
         self.judged: Decision | None = None
+        self.claimed_before: EarlierClaims | None = None
 
     def items(self, reports_of: ReportsOf | None) -> list[Item]:
         """Every item, in the order in which one rests on another."""
@@ -350,6 +360,7 @@ class _StudyCheck:
             changed = any(fault != self.evidence.stale for checked in items for fault in checked.faults)
             items += self._guide() if not changed else []
             items += self._judged_again(reports_of, changed=changed)
+            items += self._earlier_claims()
             items += check_reports(root, name, self.entries)
         if self.registration is not None:
             items += pin_items(root, self.registration)
@@ -390,6 +401,34 @@ class _StudyCheck:
         items, self.judged = judged_again(self.root, self.name, tuple(self.entries), maker, pages)
         return items
 
+    def _earlier_claims(self) -> Iterator[Item]:
+        """The earlier studies of the ledger that claim the same, and whether the last decision names them."""
+        last = self.decided[-1] if self.decided else None
+        if self.source.bundle is not None:
+            # Locks and entries of other studies are not in it.
+            if last is not None and last.claimed_before is not None:
+                self.claimed_before = last.claimed_before
+                yield item(self.name, CLAIMED, note=f"by the entry of the decision: {last.claimed_before.words}")
+            return
+        known = self.all_entries if last is None else entries_before(self.all_entries, last)
+        claims = earlier_claims(self.source.promised_claims, known, self.name)
+        stated = None if last is None else last.claimed_before
+        # An entry of an earlier version names none, and another version may know claims again by other rules.
+        is_comparable = last is not None and bool(last.outcomes) and last.code == this_tool().code
+        # A lock that was gone then, or is now, is named; what its study claimed cannot be compared.
+        if claims.unknown or (stated is not None and stated.unknown):
+            is_comparable = False
+        n_stated = 0 if stated is None else stated.n
+        if is_comparable and stated != (claims if claims.n else None):
+            here = claims.words or "the ledger holds none"
+            fault = (
+                f"the decision names {counted(n_stated, 'earlier study', 'earlier studies')} of the same claim: {here}"
+            )
+            yield item(self.name, CLAIMED, fault)
+        elif claims.words:
+            self.claimed_before = claims
+            yield item(self.name, CLAIMED, note=claims.words)
+
     def summary(self) -> StudySummary:
         """What a reviewer asks first, from the ledger and from what was judged again."""
         promised = [entry for entry in self.entries if isinstance(entry, PromiseEntry)]
@@ -406,6 +445,7 @@ class _StudyCheck:
             n_runs=len(sealed),
             decision=self.judged,
             registration=self.registration,
+            claimed_before=self.claimed_before,
             **self._of_campaign(),
         )
 
@@ -535,10 +575,16 @@ def _other_words(path: Path, decided: DecidedEntry) -> list[str]:
         written = None
     if not isinstance(written, dict):
         return ["verdict.json holds no decision"]
+    findings = [finding for finding in written.get("findings", ()) if isinstance(finding, dict)]
+    outcomes = {finding.get("hypothesis"): finding.get("outcome") for finding in findings}
     return [
         f"the ledger's {field} is {logged!a}, and that of verdict.json {written.get(field)!a}"
         for field, logged in (("status", decided.status), ("verdict", decided.verdict))
         if written.get(field) != logged
+    ] + [
+        f"the ledger has '{hypothesis}' as {outcome!a}, and verdict.json as {outcomes.get(hypothesis)!a}"
+        for hypothesis, outcome in decided.outcomes.items()
+        if outcomes.get(hypothesis) != outcome
     ]
 
 

@@ -14,25 +14,11 @@ from pathlib import Path
 
 from prereg.commits.pins import FileChange
 from prereg.errors import RegistrationError, SealError
-from prereg.program import LARGEST_BYTES, Answer, Program, ask
+from prereg.git import ask_git
+from prereg.program import LARGEST_BYTES, Answer
 
 _TIMEOUT_S = 120
 _OID = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
-# Variables that git sets for its hooks lead to the repository of the hook.
-_WITHOUT = (
-    "GIT_(DIR|WORK_TREE|INDEX_FILE|COMMON_DIR|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES|NAMESPACE|PREFIX|"
-    "REPLACE_REF_BASE|GRAFT_FILE|SHALLOW_FILE|EXTERNAL_DIFF|DIFF_OPTS|TRACE.*|LITERAL_PATHSPECS|"
-    "GLOB_PATHSPECS|NOGLOB_PATHSPECS|ICASE_PATHSPECS|AUTHOR_.*|COMMITTER_.*)"
-)
-_ENVIRONMENT = {
-    "GIT_NO_REPLACE_OBJECTS": "1",
-    "GIT_NO_LAZY_FETCH": "1",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_TERMINAL_PROMPT": "0",
-}
-# No hook, no monitor of files and no signature, whatever the configuration says.
-_SETTINGS = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.quotePath=false", "commit.gpgSign=false",
-             "protocol.allow=never")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -157,7 +143,7 @@ class Repository:
 
     def changes(self, before: str, after: str) -> Iterator[FileChange]:
         """What differs between two commits below the root, as `git diff --numstat` counts it."""
-        words = ("diff-tree", "-r", "-z", "--numstat", "--no-ext-diff", "--no-textconv", "--no-renames", before, after)
+        words = ("diff-tree", "-r", "-z", "--numstat", "--no-renames", before, after)
         for line in filter(None, self.output(*words, "--", ".").split(b"\0")):
             added, deleted, path = line.split(b"\t", 2)
             inside = os.fsdecode(path).removeprefix(self.prefix)
@@ -167,17 +153,8 @@ class Repository:
 
 
 def _ask(root: Path, environment: Mapping[str, str], words: Sequence[str], data: bytes = b"") -> Answer:
-    program = Program(
-        "git",
-        install="install git",
-        required="git 2.30 or newer",
-        environment={**_ENVIRONMENT, **environment},
-        without=_WITHOUT,
-    )
-    # By -c, which goes before any file of configuration.
-    settings = [word for setting in _SETTINGS for word in ("-c", setting)]
     try:
-        return ask(program, "--no-pager", *settings, "-C", str(root), *words, data=data, seconds=_TIMEOUT_S)
+        return ask_git(root, *words, data=data, environment=environment, seconds=_TIMEOUT_S)
     except SealError as error:
         raise RegistrationError(error.found, required=error.required, fix=error.fix) from None
 

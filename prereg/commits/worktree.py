@@ -23,8 +23,8 @@ _MESSAGE = "The working tree, as ablate pins it for an arm"
 
 def changed_paths(repository: Repository, counts: Callable[[str], bool]) -> tuple[str, ...]:
     """Return the paths from the root, among those that count, that are not in the working tree as HEAD has them, or are
-    in no commit and not ignored."""
-    words = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=none")
+    in no commit and not ignored; of a submodule, whether it is at another commit, and not what its files are."""
+    words = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
     listed = repository.output(*words, "--", ".")
     paths = (os.fsdecode(line[3:]) for line in listed.split(b"\0") if line)
     # `git status` names paths from the top, also from within a folder.

@@ -180,10 +180,15 @@ class PastRegistration(FrozenModel):
 
     entry: PromiseEntry
     """The ledger's entry that made it."""
-    document: dict[str, JsonValue] | None
-    """The study as plain data; none where it is unknown."""
+    promise: dict[str, Any] | None
+    """The study as plain data, with the hashes of what its names meant; none where it is unknown."""
     unknown: str = ""
     """Why the document is unknown, or cannot be proven; empty where it has the promise's hash."""
+
+    @property
+    def document(self) -> dict[str, JsonValue] | None:
+        """The study as plain data; none where it is unknown."""
+        return None if self.promise is None else self.promise["study"]
 
     @property
     def proven(self) -> bool:
@@ -208,7 +213,7 @@ def past_registrations(root: Root, study: str, entries: Sequence[Entry]) -> tupl
         if promise is not None:
             proven = _hash(promise) == entry.registration
             unknown = "" if proven else "rebuilt from the differences in the ledger, but not to the hash of the promise"
-        past.append(PastRegistration(entry=entry, document=promise and promise["study"], unknown=unknown))
+        past.append(PastRegistration(entry=entry, promise=promise, unknown=unknown))
         if promise is not None and isinstance(entry, AmendedEntry):
             promise = _undone(promise, entry.differences)
             unknown = "" if promise else "the differences in the ledger do not fit the promise that followed"

@@ -478,6 +478,64 @@ class PeekedEntry(Entry):
     """When, where the look was recorded afterwards."""
 
 
+class EarlierClaim(FrozenModel):
+    """An earlier study that claimed the same."""
+
+    # Without defaults, which a line leaves out: what is read would be written again as other bytes.
+    study: str
+    """Its name."""
+    ended: str
+    """How its claims ended: `supported`, `refuted`, `inconclusive` or several of these; `inadmissible`; `decided` where
+    its ledger entry has no outcomes; `kept`, `dropped` or `out of budget` of a proposal; `never decided`."""
+    verdict: str | None
+    """The words of its verdict, where it is `decided`."""
+
+    @property
+    def words(self) -> str:
+        """Name and end.
+
+        >>> EarlierClaim(study="a", ended="refuted", verdict=None).words
+        'a: refuted'
+        """
+        if self.verdict is None:
+            return f"{self.study}: {self.ended}"
+        shown = self.verdict if len(self.verdict) <= 50 else f"{self.verdict[:47]}..."
+        return f"{self.study}: '{shown}'"
+
+
+class EarlierClaims(FrozenModel):
+    """The studies of a ledger that claimed the same before a study did."""
+
+    n: int
+    """How many."""
+    ended: dict[str, int]
+    """How they ended -> how many did."""
+    studies: Annotated[tuple[EarlierClaim, ...], Listed]
+    """The newest of them, oldest first."""
+    unknown: Annotated[tuple[str, ...], Listed]
+    """Studies that were registered before, and whose lock is not here: what they claimed cannot be said."""
+
+    @property
+    def words(self) -> str:
+        """One line; empty where there is nothing to say.
+
+        >>> claims = [EarlierClaim(study=study, ended="refuted", verdict=None) for study in "ab"]
+        >>> EarlierClaims(n=2, ended={"refuted": 2}, studies=tuple(claims), unknown=()).words
+        'Claimed before in this repository: 2 studies (a: refuted, b: refuted)'
+        """
+        parts = []
+        if self.n:
+            if self.n == len(self.studies):
+                said = ", ".join(claim.words for claim in self.studies)
+            else:
+                counts = ", ".join(f"{n} {ended}" for ended, n in self.ended.items())
+                said = f"{counts}; the newest: {', '.join(claim.words for claim in self.studies)}"
+            parts.append(f"Claimed before in this repository: {counted(self.n, 'study', 'studies')} ({said})")
+        if self.unknown:
+            parts.append(f"Registered before, with a lock that is gone or changed: {', '.join(self.unknown)}")
+        return ". ".join(parts)
+
+
 class DecidedEntry(Entry):
     """The rule was applied."""
 
@@ -492,6 +550,12 @@ class DecidedEntry(Entry):
     """sha256 over the sources of ablate that judged and worded it."""
     evidence: str
     """sha256 over the sealed records that were read."""
+    outcomes: dict[str, str] = {}
+    """Hypothesis -> `supported`, `refuted` or `inconclusive`; absent where no finding may be used, and in entries of
+    earlier versions."""
+    claimed_before: EarlierClaims | None = None
+    """The earlier studies of this ledger that claim the same, as far as it was known then; absent where there are
+    none."""
 
 
 class ReportedEntry(Entry):

@@ -1,7 +1,7 @@
 """Git as a seal: the commit around a registration, and what git's history holds of the ledger.
 
 A commit binds content, not time: its dates are its author's word, and it proves nothing before someone else
-holds it. Only reading commands are run, with no terminal, no hook and no pager.
+holds it. Only reading commands are run, by `prereg.git`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from prereg.errors import SealError
-from prereg.program import LARGEST_BYTES, Answer, Program, ask
+from prereg.git import ask_git
+from prereg.program import LARGEST_BYTES, Answer
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import read_regular
 from prereg.registry.git_files import is_in_git
@@ -29,14 +30,6 @@ _OUTCOMES = ("decided", "looked", "peeked")
 _SHOWN = 4
 """Entries that were taken back of which each is named."""
 _HASH = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
-# Variables that git sets for its hooks lead to the repository of the hook.
-_GIT = Program(
-    "git",
-    install="install git",
-    required="git 2.30 or newer",
-    environment={"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"},
-    without="GIT_(DIR|WORK_TREE|INDEX_FILE|COMMON_DIR|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES|NAMESPACE|PREFIX)",
-)
 
 
 @dataclass(frozen=True)
@@ -176,11 +169,8 @@ def ledger_history(root: Root) -> LedgerHistory:
 def _ledger_lines(folder: Path, ledger: str, head: str) -> tuple[tuple[bytes, str], ...]:
     """Every line that commits up to this one added to the ledger, each with the first commit that did."""
     # All parents of a merge: a line may have come from the side whose file was not kept.
-    words = ("log", "--full-history", "-m", "-p", "-U0", "--text", "--no-renames", "--no-color", "--no-ext-diff")
-    log = _output(
-        folder, "--no-replace-objects", "-c", "log.follow=false", *words, "--no-textconv", "--no-show-signature",
-        "--format=commit %H", head, "--", ledger,
-    )  # fmt: skip
+    words = ("log", "--full-history", "-m", "-p", "-U0", "--text", "--no-renames", "--no-color", "--format=commit %H")
+    log = _output(folder, *words, head, "--", ledger)
     lines, commit = dict[bytes, str](), ""
     for line in log.split(b"\n"):
         if line.startswith(b"commit "):
@@ -218,4 +208,4 @@ def _output(folder: Path, *words: str) -> bytes:
 
 
 def _git(folder: Path, *words: str) -> Answer:
-    return ask(_GIT, "--no-pager", "-c", "core.fsmonitor=false", "-C", str(folder), *words, seconds=TIMEOUT_S)
+    return ask_git(folder, *words, seconds=TIMEOUT_S)

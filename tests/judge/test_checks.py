@@ -181,6 +181,8 @@ CHECKS: list[tuple[str, str | None, Break, str]] = [
     # the check, what its failure means (None: it does not fail), what was done, words of what it found
     (INTACT, "inadmissible", lambda r, e: replace(e, ledger_faults=("entry 3 does not follow entry 2",)), "entry 3"),
     (INTACT, "inadmissible", entry("amended", 1, previous="9" * 64, evidence="none"), ""),
+    ("the registered code and data are as they were registered", "inadmissible",
+        lambda r, e: replace(e, altered=("train.py: its bytes differ from those of the registered code",)), "train.py"),
     (FIRST, "inadmissible", unregistered, ""),
     (ANNOUNCED, "inadmissible", announced_as_comparison, "the lock has other arms"),
     (READ, "inadmissible", amended("outcomes read", RULE), ""),
@@ -197,6 +199,8 @@ CHECKS: list[tuple[str, str | None, Break, str]] = [
     ("every seal matches", "inadmissible", lambda r, e: replace(e, broken=("metrics.parquet differs",)), "differs"),
     (LOGGED, "inadmissible", run(metrics_sha256="0" * 64), ""),
     (LOGGED, "inadmissible", run(outcome_sha256="0" * 64), ""),
+    (LOGGED, "inadmissible", run(items_sha256="0" * 64), ""),
+    (LOGGED, "inadmissible", run(status="diverged"), "layernorm seed 2 is not what the ledger sealed"),
     (LOGGED, "inadmissible",
         lambda r, e: replace(e, ledger=tuple(one for one in e.ledger if getattr(one, "seed", None) != 2)), ""),
     ("no run outside the plan", "inadmissible", lambda r, e: replace(e, extra=("layernorm/99",)), "layernorm/99"),
@@ -204,6 +208,8 @@ CHECKS: list[tuple[str, str | None, Break, str]] = [
     ("every configuration is the registered one", "inadmissible",
         lambda r, e: with_run(e, CELL, config=r.study.training("none").model_dump(mode="json")), ""),
     ("every run consumed its tokens", "inadmissible", run(tokens=12), ""),
+    # As many tokens in other steps: other updates.
+    ("every run consumed its tokens", "inadmissible", run(steps=30), "in 30 steps, planned 1920 in 60"),
     (STATES, "inadmissible", run(must_match=None), ""),
     *((STATES, "inadmissible", stated(**{name: None}), "") for name in ("batches", "dropout", "corpus", "tokenizer")),
     ("pairs start from the same weights", "inadmissible", stated(**{"initial/tokens.weight": "0" * 64}), ""),
@@ -464,3 +470,27 @@ def test_every_check_is_a_row_with_a_reason_and_has_a_body() -> None:
     assert made == {"checks", "verdict"}, "a check is made by ablate.judge.audit.checks, from its declaration"
     assert why(Check(name="of another version", passed=False, severity="deviation", found="x")) == ""
     assert PAGES["checks.md"]().count("\n| ") == len(rows()) + len(AMENDMENT_EFFECTS) + 4
+
+
+@pytest.mark.parametrize(
+    ("limit", "measured", "words"),
+    [
+        ({"max_wall_s": 60.0}, {"wall_s": 61.0}, "layernorm seed 2: "),
+        ({"max_memory_gib": 2.0}, {"peak_memory_bytes": 3 * 2**30}, "layernorm seed 2: "),
+        ({"max_memory_gib": 2.0}, {"peak_memory_bytes": None}, "layernorm seed 2: its memory was not measured"),
+        ({"max_wall_s": 60.0}, {"wall_s": 60.0}, ""),
+        ({"max_memory_gib": 2.0}, {"peak_memory_bytes": 2 * 2**30}, ""),
+        ({}, {"wall_s": 1e6, "peak_memory_bytes": None}, ""),
+    ],
+)
+def test_a_run_beyond_a_limit_or_not_measured_is_a_deviation(
+    limit: dict[str, float], measured: dict[str, float | None], words: str
+) -> None:
+    base = {"budget": {"steps": 60, "batch": 4} | limit, "model": {"layers": 2, "width": 16, "heads": 2, "context": 8}}
+    registration, evidence = make_evidence(small_study(base=base))
+    for cell in evidence.planned:
+        evidence = with_run(evidence, cell, wall_s=1.0, peak_memory_bytes=1)
+    found = failed(registration, with_run(evidence, CELL, **measured)).get("every run kept to its promised limits")
+    assert (found is None) == (not words)
+    if found is not None:
+        assert words in found.found and found.severity == "deviation"

@@ -95,6 +95,15 @@ def test_inadmissible_evidence_shows_its_numbers_and_no_verdict() -> None:
     assert "no look before the last run ended" in found.because and found.tie_breakers == {}
 
 
+def test_a_damaged_ledger_shows_no_number_and_no_verdict() -> None:
+    # Nothing can be logged in it, and what is not logged is not shown: that would be a free look.
+    registration, evidence = make_evidence(small_study())
+    assert decide(registration, evidence).verdict is not None
+    decision = decide(registration, replace(evidence, ledger_faults=("line 3: its content does not match its hash",)))
+    assert (decision.status, decision.verdict, decision.line) == ("inadmissible", None, None)
+    assert (decision.findings, decision.stability) == ((), ())
+
+
 def test_a_deviation_does_not_stop_a_verdict_and_gives_it_a_status_of_its_own() -> None:
     registration, evidence = make_evidence(small_study(), effects=GAIN, sd=0.002)
     amended = with_amendments(registration, evidence, ("runs started", [RMSNORM]))

@@ -128,7 +128,8 @@ class Holding:
             def decided(lines: list[Line]) -> list[Line]:
                 for line in lines:
                     if line["event"] == "decided":
-                        line["body"] |= {"verdict_sha256": sha256_bytes(data)} | in_ledger
+                        outcomes = {finding["hypothesis"]: finding["outcome"] for finding in verdict["findings"]}
+                        line["body"] |= {"verdict_sha256": sha256_bytes(data), "outcomes": outcomes} | in_ledger
                 return lines
 
             self.rewrite(decided)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import random
 import signal
@@ -147,6 +148,28 @@ def test_a_line_with_a_right_hash_that_says_nothing_sensible_is_damage(
     ledger.path.write_bytes(canonical_bytes(line) + b"\n")
     assert ledger.faults()[0].startswith(f"ledger.jsonl, line 1: is not an entry of a ledger: {fault}")
     with pytest.raises(LedgerError, match="line 1: is not an entry"):
+        append(ledger)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"index": 3}, "line 3: holds the entry with index 3; entries are missing, or in another order"),
+        ({"index": 1}, "line 3: holds the entry with index 1"),
+        ({"previous": HASH}, "line 3: does not carry the hash of the line before"),
+        # Named as the end of a branch that is not here.
+        ({"joins": [HASH]}, f"line 3: holds the entry with index 2, and the entry {HASH[:8]} before it is missing"),
+    ],
+)
+def test_a_whole_entry_in_another_place_is_damage(ledger: Ledger, change: dict[str, object], fault: str) -> None:
+    for n in range(3):
+        append(ledger, n)
+    lines = ledger.path.read_bytes().splitlines(keepends=True)
+    forged = json.loads(lines[2]) | change
+    forged["sha256"] = sha256_of({name: value for name, value in forged.items() if name != "sha256"})
+    ledger.path.write_bytes(b"".join(lines[:2]) + canonical_bytes(forged) + b"\n")
+    assert ledger.faults()[0].startswith(f"ledger.jsonl, {fault}")
+    with pytest.raises(LedgerError):
         append(ledger)
 
 

@@ -172,6 +172,19 @@ def test_many_random_merges_keep_every_line_and_stay_sound(branches: Branches) -
         assert all(order[one] <= order[later.sha256] for one in behind)
 
 
+def test_an_entry_follows_itself_and_what_it_names(branches: Branches) -> None:
+    two_branches(branches)
+    branches.merge("other")
+    (joined,) = branches.append("mine", "sealed")
+    entries = branches.ledger.entries()
+    descent, theirs = Descent(entries), next(entry for entry in entries if entry.study == "theirs")
+    mine = next(entry for entry in entries if entry.study == "mine")
+    assert all(descent.follows(entry.sha256, entry.sha256) for entry in entries)
+    assert all(descent.follows(joined.sha256, entry.sha256) for entry in entries)
+    assert not descent.follows(mine.sha256, theirs.sha256) and not descent.follows(theirs.sha256, mine.sha256)
+    assert not any(descent.follows(entry.sha256, joined.sha256) for entry in entries if entry != joined)
+
+
 @pytest.mark.parametrize("spoil", ["cut out", "edited", "other joins", "other index"])
 def test_damage_of_a_merged_ledger_is_named_by_its_line(branches: Branches, spoil: str) -> None:
     two_branches(branches)

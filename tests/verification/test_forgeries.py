@@ -131,7 +131,8 @@ def redecide(house: Decided, data: bytes, **changes: Any) -> None:
     """Another decision, with the ledger's entries to match."""
     entry = next(e for e in reversed(Ledger(house.root.ledger).entries()) if e.event == "decided")
     (house.path / "reports" / "own" / "verdict.json").write_bytes(data)
-    house.log("decided", entry.stated | {"verdict_sha256": sha256_bytes(data)} | changes)
+    outcomes = {finding["hypothesis"]: finding["outcome"] for finding in json.loads(data)["findings"]}
+    house.log("decided", entry.stated | {"verdict_sha256": sha256_bytes(data), "outcomes": outcomes} | changes)
     house.log("reported", {"decision": Ledger(house.root.ledger).head()})
 
 

@@ -64,13 +64,16 @@ def _study(study: StudySummary) -> Section:
     """The verdict, every finding with its interval and n, and when what happened."""
     made: list[Block] = [Paragraph(study.title)] if study.title else []
     made += [Facts(tuple(("", text) for text in _findings(study))), Paragraph(_dates(study))]
+    if study.claimed_before is not None:
+        made.append(Paragraph(f"{study.claimed_before.words}."))
     title = phrase("verification_parts.title", study.study, phrase("verification_parts.ending", study))
     return Section("study", title, tuple(made))
 
 
 def _in_a_line(study: StudySummary) -> str:
     ending = phrase("verification_parts.ending", study)
-    return phrase("verification_parts.in_a_line", study.study, ending, _dates(study))
+    line = phrase("verification_parts.in_a_line", study.study, ending, _dates(study))
+    return line if study.claimed_before is None else f"{line} {study.claimed_before.words}."
 
 
 def _findings(study: StudySummary) -> Iterator[str]:
