@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 from histories import History, decide_honestly, document, honest, in_this_process, register_another
+from ledger_samples import enter
+from own_trainer import OwnHouse
 from typer.testing import CliRunner
 
 from ablate.cli import app
+from ablate.records.gather import repeated_elsewhere
 from prereg.errors import RegistrationError
+from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import RunStartedEntry, SealEntry
 from prereg.registry.plan import recipes_of, sealed_elsewhere
 from prereg.registry.register import register_study
@@ -128,3 +132,18 @@ def test_a_sealed_folder_that_the_ledger_never_started_is_named(tmp_path: Path) 
     history.run()
     (named,) = [check for name, check in history.failed_checks(history.decide()).items() if "put on record" in name]
     assert named.severity == "deviation" and "1 without a logged start" in named.found
+
+
+def test_of_another_study_every_look_before_the_registration_is_evidence(own_house: OwnHouse) -> None:
+    ledger = Ledger(own_house.path / "studies" / "ledger.jsonl")
+    other = own_house.register(study="other", seeds=[4, 5, 6])
+    same = {"variant": "slow", "outcome_sha256": "e" * 64}
+    before = [
+        enter(ledger, event, body, study="other", registration=other.sha256)
+        for event, body in (("sealed", {**same, "seed": 4}), ("looked", {}), ("peeked", {}), ("decided", {}))
+    ]
+    registration = own_house.register()
+    enter(ledger, "peeked", {}, study="other", registration=other.sha256)  # this one was not known then
+    enter(ledger, "decided", {}, study="third", registration="0" * 64)
+    enter(ledger, "sealed", {**same, "seed": 1}, study="own", registration=registration.sha256)
+    assert repeated_elsewhere(ledger.entries(), registration) == tuple(before)
