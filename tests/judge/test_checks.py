@@ -204,6 +204,8 @@ CHECKS: list[tuple[str, str | None, Break, str]] = [
     (LOGGED, "inadmissible",
         lambda r, e: replace(e, ledger=tuple(one for one in e.ledger if getattr(one, "seed", None) != 2)), ""),
     ("no run outside the plan", "inadmissible", lambda r, e: replace(e, extra=("layernorm/99",)), "layernorm/99"),
+    ("no run outside the plan", "inadmissible",
+        lambda r, e: replace(e, runs=(*e.runs, run_of(e).model_copy(update={"seed": 99}))), "layernorm seed 99"),
     ("every run was made under this registration", "inadmissible", run(registration="f" * 64), ""),
     ("every configuration is the registered one", "inadmissible",
         lambda r, e: with_run(e, CELL, config=r.study.training("none").model_dump(mode="json")), ""),
