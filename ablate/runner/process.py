@@ -641,7 +641,6 @@ def _stated(record: RunRecord, about: About | None) -> dict[str, object]:
         "train_s",
         "eval_s",
         "memory_since",
-        "mixture",
         "repetition",
         "baselines",
         "harness",

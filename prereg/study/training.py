@@ -157,12 +157,6 @@ class Data(FrozenModel):
 
     corpus: str = "toy"
     """Name of a corpus (`ablate corpus list`)."""
-    mixture: Annotated[dict[str, Annotated[float, Field(ge=0.0)]], Field(min_length=2)] | None = None
-    """Several corpora by name and weight, in place of `corpus`. Each window's source is drawn in proportion to the
-    weights (Xie et al. 2023 call them domain weights). `val/loss` and the other
-    validation metrics are over the validation parts of all sources, every token alike; `val/loss/SOURCE` and
-    `val/bits_per_byte/SOURCE` over that of one. A source of weight 0 is validated and never trained on: arms that list
-    the same sources share tokenizer and validation text, whatever their weights."""
     tokenizer: Tokenizer = "char"
     """`char`: one token per character; `{bpe: N}`: byte-level BPE with N entries, trained on the training split only;
     `{file: tokenizer.json}`: a tokenizer that exists, as Hugging Face stores it; `own`: the token ids that a corpus of
@@ -170,23 +164,6 @@ class Data(FrozenModel):
     validation: Validation = 0.1
     """Share of the text (of shards: of the tokens), taken from its end, that is never trained on; `own` where the
     corpus comes with a validation part of its own, which is then read whole."""
-
-    @model_validator(mode="after")
-    def _mixture_is_one(self) -> Self:
-        if self.mixture is None:
-            return self
-        if not any(self.mixture.values()):
-            raise ValueError("every weight of the mixture is 0; give one source at least a weight above 0")
-        # "toy" is the default of `corpus`: next to a mixture it means that nobody named one.
-        if self.corpus not in self.mixture and self.corpus != "toy":
-            raise ValueError(f"corpus '{self.corpus}' is not among the sources of the mixture, and would not be read")
-        return self
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The corpora it reads, by name."""
-        # By name: the order in which a file lists its sources must not change what is drawn.
-        return tuple(sorted(self.mixture)) if self.mixture is not None else (self.corpus,)
 
 
 class Optim(FrozenModel):

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 
-from pydantic import ValidationError
-
 from ablate.judge.audit.checks import (
     AuditContext,
     CheckResult,
@@ -24,6 +22,7 @@ from prereg.registry.canon import sha256_of
 from prereg.registry.ledger_entry import ImportedEntry
 from prereg.registry.plan import Cell
 from prereg.study.handover import PAIRING_LINES
+from prereg.study.removed import config_without_removed
 from prereg.study.spec import Study
 from prereg.study.training import Training, breaches, promises_any, unmeasured
 from prereg.text import counted
@@ -120,8 +119,10 @@ def _config_sha256(study: Study, run: RunRecord) -> str:
         return sha256_of(run.config)
     # A field that a later version added has its default in an earlier record, and the default is what was run.
     try:
-        return sha256_of(Training.model_validate_json(json.dumps(run.config)).model_dump(mode="json"))
-    except ValidationError:
+        return sha256_of(
+            Training.model_validate_json(json.dumps(config_without_removed(run.config))).model_dump(mode="json")
+        )
+    except ValueError:
         return sha256_of(run.config)
 
 
