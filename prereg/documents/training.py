@@ -36,7 +36,6 @@ _UNSAID: dict[str, Any] = {
     "optim.decay": 0.2,
     "optim.ema": 0.0,
     "budget.tokens": None,
-    "budget.max_memory_gib": None,
     "budget.max_wall_s": None,
     "budget.micro_batch": None,
     "numerics.recompute": "none",

@@ -30,6 +30,9 @@ REMOVED: Final[Mapping[FieldPath, RemovedField]] = {
     ("assume", "sd"): RemovedField(
         None, "assume: {metrics: {METRIC: {sd: NUMBER}}}, or ablate design STUDY --pilot OTHER"
     ),
+    ("base", "budget", "max_memory_gib"): RemovedField(
+        None, "a claim about cost/peak_memory; every record has the peak of its run"
+    ),
     ("base", "data", "mixture"): RemovedField(None, "data.corpus: NAME, of a corpus that holds all of the text"),
     ("measure", "uneven_steps"): RemovedField(None, "runs of one claim are evaluated at the same steps"),
 }

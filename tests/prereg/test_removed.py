@@ -18,6 +18,7 @@ from prereg.study.removed import REMOVED, SINCE, without_removed
 from prereg.study.training import Training
 
 USED: dict[FieldPath, str] = {
+    ("base", "budget", "max_memory_gib"): "base: {budget: {max_memory_gib: 2.0}}",
     ("base", "data", "mixture"): "base: {data: {mixture: {wiki: 1.0, code: 3.0}}}",
     ("assume", "sd"): "assume: {sd: known from earlier}",
     ("measure", "uneven_steps"): "measure: {uneven_steps: a shorter schedule is the question}",
