@@ -34,6 +34,7 @@ REMOVED: Final[Mapping[FieldPath, RemovedField]] = {
         None, "a claim about cost/peak_memory; every record has the peak of its run"
     ),
     ("base", "data", "mixture"): RemovedField(None, "data.corpus: NAME, of a corpus that holds all of the text"),
+    ("reuses",): RemovedField([], "seeds: fresh N, which no other study of the ledger has sealed"),
     ("measure", "uneven_steps"): RemovedField(None, "runs of one claim are evaluated at the same steps"),
 }
 

@@ -21,6 +21,7 @@ USED: dict[FieldPath, str] = {
     ("base", "budget", "max_memory_gib"): "base: {budget: {max_memory_gib: 2.0}}",
     ("base", "data", "mixture"): "base: {data: {mixture: {wiki: 1.0, code: 3.0}}}",
     ("assume", "sd"): "assume: {sd: known from earlier}",
+    ("reuses",): "reuses: [earlier]",
     ("measure", "uneven_steps"): "measure: {uneven_steps: a shorter schedule is the question}",
 }
 """Each removed field, as a study file wrote it."""
