@@ -28,7 +28,7 @@ from ablate.judge.judge import (
     step_level,
     zones,
 )
-from ablate.judge.readings import notes_on_seeds, reading_of, samples_of, scaled, shared_seeds, slope, stated, unusable
+from ablate.judge.readings import notes_on_seeds, reading_of, samples_of, scaled, shared_seeds, stated, unusable
 from ablate.judge.stats.crossed_items import cross, over_items
 from ablate.judge.stats.effects import effect_sizes, independent_effects
 from ablate.judge.stats.estimate import interval_of, one_sample, shown_difference, speak_of_seeds, summarise
@@ -232,9 +232,6 @@ def contrast(
         )
         for weights in (claim.left, claim.right)
     ]
-    if claim.trend is not None:
-        # Less the first arm's value, which leaves a slope as it is: arms that are all equal then have one of exactly 0.
-        sides[0] = np.array([slope(claim, seed, value_by_run, scale) for seed in used_seeds], dtype=np.float64)
     if claim.constant is not None:
         sides[1] = np.full(len(used_seeds), scaled(claim.constant, scale))
     # Two finite values can lie further apart than the largest double.

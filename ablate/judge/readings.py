@@ -33,7 +33,6 @@ from prereg.metrics.catalogue import ITEM_METRICS, task_of
 from prereg.registry.plan import Cell
 from prereg.rule.divergence import least_of
 from prereg.study.analysis import AtStep, Ceiling, OverLast, Scale
-from prereg.study.claim import Claim
 from prereg.study.spec import Study
 
 
@@ -250,9 +249,3 @@ def scaled(value: float, scale: Scale) -> float:
     if scale == "raw" or isinf(value):
         return value
     return log(value) if scale == "log" else log10(value)
-
-
-def slope(claim: Claim, seed: int, value_by_run: Mapping[Cell, float], scale: Scale) -> float:
-    """A seed's slope, of values less the first arm's: arms that are all equal then have one of exactly 0."""
-    first = scaled(value_by_run[claim.named[0], seed], scale)
-    return sum(weight * (scaled(value_by_run[arm, seed], scale) - first) for arm, weight in claim.left.items())
