@@ -97,15 +97,14 @@ def require_known_corpora(study: Study, root: Root) -> None:
     library = Library.of(root.corpora)
     for arm in study.arms:
         data = study.training(arm).data
-        for name in data.sources:
-            try:
-                manifest = library.manifest(name)
-            except CorpusError as error:
-                raise error.at(field=_field_of(study, arm, "corpus")) from None
-            try:
-                require_validation(manifest, data.validation)
-            except CorpusError as error:
-                raise error.at(field=_field_of(study, arm, "validation")) from None
+        try:
+            manifest = library.manifest(data.corpus)
+        except CorpusError as error:
+            raise error.at(field=_field_of(study, arm, "corpus")) from None
+        try:
+            require_validation(manifest, data.validation)
+        except CorpusError as error:
+            raise error.at(field=_field_of(study, arm, "validation")) from None
 
 
 def require_tokenizer_files(study: Study, root: Path) -> None:

@@ -117,7 +117,7 @@ def validation_tokens(study: Study, root: Root) -> int | None:
     from ablate.data.corpora import Library
 
     data = study.training(study.baseline).data
-    if data.tokenizer != "char" or data.mixture is not None:
+    if data.tokenizer != "char":
         return None
     try:
         extent = Library.of(root.corpora).extent(data.corpus, download=False)

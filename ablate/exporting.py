@@ -36,7 +36,7 @@ def export_model(study: StudySource, run: str, folder: Path, *, workspace: Works
     """
     from safetensors.torch import load, save_file
 
-    from ablate.data.reading import read_corpora
+    from ablate.data.reading import read_corpus
     from ablate.data.tokenizers import StoredVocabulary, library_json
     from ablate.gpt.export import transformers_model
     from ablate.records.store import RunFolder
@@ -82,7 +82,7 @@ def export_model(study: StudySource, run: str, folder: Path, *, workspace: Works
     made = {"study": spec.study, "registration": spec.registration, "arm": spec.variant, "seed": spec.seed}
     made["weights_sha256"] = str(record.weights_sha256)
     library = context.library
-    tokenizer = read_corpora(library, spec.config.data, registered=spec.tokenizer).tokenizer
+    tokenizer = read_corpus(library, spec.config.data, registered=spec.tokenizer).tokenizer
     # Weights without their tokenizer are no model: ids would mean other text than those of training.
     trained_with = (record.must_match or {}).get("tokenizer")
     if trained_with not in (None, tokenizer.sha256):

@@ -17,37 +17,37 @@ from prereg.commits.keeping import keep_commits
 from prereg.errors import CorpusError, RegistrationError, UnsupportedError, Where
 
 if TYPE_CHECKING:
-    from ablate.data.reading import TokenizedCorpora, Tokenizer
+    from ablate.data.reading import TokenizedCorpus, Tokenizer
     from ablate.data.tokenizers import BpeTokenizer
     from prereg.registry.paths import Root
     from prereg.registry.registration import CorpusPin, DataPins, Pins, Registration, TaskPin
 
 
-def read_data(context: StudyContext, registered: DataPins | None = None) -> dict[str, TokenizedCorpora]:
+def read_data(context: StudyContext, registered: DataPins | None = None) -> dict[str, TokenizedCorpus]:
     """What each arm reads now: found, verified, long enough. What several arms read is read once.
 
     A tokenizer is trained from the text, unless the one that is `registered` is kept.
     """
     from ablate.data.corpora import Library
-    from ablate.data.reading import read_corpora
+    from ablate.data.reading import read_corpus
 
     library = Library.of(context.root.corpora)
-    readings: dict[str, TokenizedCorpora] = {}
-    by_arm: dict[str, TokenizedCorpora] = {}
+    readings: dict[str, TokenizedCorpus] = {}
+    by_arm: dict[str, TokenizedCorpus] = {}
     for arm in context.study.arms:
         config = context.study.training(arm)
         # By content: arms that differ in the optimizer alone read the same text, which takes seconds to tokenize.
         key = config.data.model_dump_json()
         if key not in readings:
             tokenizer = registered.tokenizers.get(arm) if registered is not None else None
-            readings[key] = read_corpora(library, config.data, registered=tokenizer)
+            readings[key] = read_corpus(library, config.data, registered=tokenizer)
         by_arm[arm] = readings[key]
         by_arm[arm].split.require(config.model.context)
     return by_arm
 
 
 def pin_corpora(
-    context: StudyContext, readings: Mapping[str, TokenizedCorpora]
+    context: StudyContext, readings: Mapping[str, TokenizedCorpus]
 ) -> tuple[CorpusPin, DataPins | None, tuple[BpeTokenizer, ...]]:
     """What the study's corpus names and tokenizers mean now, measured; and the tokenizers that were trained.
 
@@ -66,28 +66,27 @@ def pin_corpora(
     for arm, reading in readings.items():
         config = context.study.training(arm)
         tokenizers[arm] = reading.tokenizer.sha256
-        plain = plain and config.data.tokenizer == "char" and config.data.mixture is None
-        for name, corpus in reading.corpora.items():
-            shards = corpus.manifest.shards
-            corpora[name] = CorpusPin(
-                name=name,
-                sha256=corpus.manifest.sha256,
-                size_bytes=corpus.manifest.size_bytes,
-                characters=corpus.characters,
-                tokens=None if shards is None else shards.tokens,
-            )
+        plain = plain and config.data.tokenizer == "char"
+        manifest = reading.manifest
+        corpora[manifest.name] = CorpusPin(
+            name=manifest.name,
+            sha256=manifest.sha256,
+            size_bytes=manifest.size_bytes,
+            characters=reading.characters,
+            tokens=None if manifest.shards is None else manifest.shards.tokens,
+        )
         if reading.tokenizer.byte_lengths() is None:
             placed(context, partial(require_no_bytes, context.study, arm))
     placed(context, lambda: require_one_tokenizer(context.study, tokenizers))
-    # The corpus of the baseline is the one that the lock names by itself; of a mixture, its first source.
-    first = corpora[baseline.sources[0]]
+    # The corpus of the baseline is the one that the lock names by itself.
+    first = corpora[baseline.corpus]
     if plain and len(corpora) == 1:
         return first, None, ()
     trained = tuple(t for t in _different(readings) if isinstance(t, BpeTokenizer))
     return first, DataPins(corpora=dict(sorted(corpora.items())), tokenizers=tokenizers), trained
 
 
-def _different(readings: Mapping[str, TokenizedCorpora]) -> list[Tokenizer]:
+def _different(readings: Mapping[str, TokenizedCorpus]) -> list[Tokenizer]:
     """The tokenizers of all arms, each once."""
     return list({reading.tokenizer.sha256: reading.tokenizer for reading in readings.values()}.values())
 
@@ -131,7 +130,7 @@ def pin(context: StudyContext, registered: DataPins | None = None) -> Pinned:
     return Pinned(pin_code(context))
 
 
-def pin_tasks(context: StudyContext, readings: Mapping[str, TokenizedCorpora]) -> TaskPin | None:
+def pin_tasks(context: StudyContext, readings: Mapping[str, TokenizedCorpus]) -> TaskPin | None:
     """What the study's zero- and few-shot tasks are now; none where it declares none. Nothing is scored."""
     harness = context.study.measure.harness
     if harness is None:

@@ -129,8 +129,7 @@ def _vocabulary(context: StudyContext, arm: str) -> int:
         return read_tokenizer(context.root.path, data.tokenizer.file).size
     library = context.library
     if data.tokenizer == "own":
-        from ablate.data.reading import read_corpora
+        from ablate.data.reading import read_corpus
 
-        return read_corpora(library, data).tokenizer.size
-    # Single characters: the alphabet of all sources.
-    return len(frozenset[str]().union(*(library.extent(name).alphabet for name in data.sources)))
+        return read_corpus(library, data).tokenizer.size
+    return len(library.extent(data.corpus).alphabet)

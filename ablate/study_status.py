@@ -276,9 +276,7 @@ def _health(runs: Path, spec: RunSpec | CommandSpec) -> RunHealth:
 
 def _breaches(record: RunRecord, spec: RunSpec | CommandSpec) -> tuple[str, ...]:
     from prereg.registry.plan import RunSpec
-    from prereg.study.training import breaches, promises_any
+    from prereg.study.training import breach_of
 
-    if not isinstance(spec, RunSpec) or not promises_any(spec.config.budget):
-        return ()
-    broken = breaches(spec.config.budget, wall_s=record.wall_s, peak_memory_bytes=record.peak_memory_bytes)
-    return tuple(breach.words for breach in broken)
+    breach = breach_of(spec.config.budget, wall_s=record.wall_s) if isinstance(spec, RunSpec) else None
+    return () if breach is None else (breach.words,)

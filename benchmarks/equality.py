@@ -95,18 +95,6 @@ def numerics() -> dict[str, Any]:
     return document("numerics", arms, "muon lowers val/loss", measure={"every": 8, **SUITES, "own": [own]})
 
 
-def mixture() -> dict[str, Any]:
-    """Two sources by weight, byte-pair tokens and a limit that runs may break."""
-    study = document("mixture", {"layernorm": {"model.embedding_norm": "layernorm"}}, "layernorm lowers val/loss")
-    study["base"]["data"] = {
-        "corpus": "verses",
-        "mixture": {"verses": 1.0, "toy": 0.5},
-        "tokenizer": {"bpe": 300},
-        "validation": 0.1,
-    }
-    return study
-
-
 def tasks() -> dict[str, Any]:
     """A pack of zero- and few-shot tasks, judged over its items."""
     study = document("tasks", {"muon": {"optim.name": "muon"}}, "muon raises harness/accuracy")
@@ -131,7 +119,6 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "quickstart": quickstart,
     "embnorm": embnorm,
     "numerics": numerics,
-    "mixture": mixture,
     "tasks": tasks,
     "resumed": resumed,
 }
@@ -221,7 +208,7 @@ class House:
                 },
                 "weights": record["weights_sha256"],
                 "shared": shared_of(record),
-                "stated": {name: record.get(name) for name in ("mixture", "repetition", "baselines")},
+                "stated": {name: record.get(name) for name in ("repetition", "baselines")},
             }
         return sealed_by_run
 

@@ -132,20 +132,12 @@ vl_convert.vegalite_to_svg = _svg_of
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Before any fixture: servers of runs that this process starts are forked from one that has loaded torch.
 
-    Tables from elsewhere are decoded here: a process for each takes a sixth of a second to start. Its limits, and what
-    comes through to the caller, are the claims of `test_limited.py`, and of tests marked `cold`.
+    Those of tests marked `cold` are started as a user starts them.
     """
-    from ablate.records import limited, tables
     from ablate.runner import pool
 
     cold = item.get_closest_marker("cold") is not None
     pool.subprocess = subprocess if cold or sys.platform != "linux" else WARM  # type: ignore[attr-defined]
-    tables.in_limited_process = limited.in_limited_process if cold else _decoded_here  # type: ignore[attr-defined]
-
-
-def _decoded_here(function: Callable[..., bytes], *arguments: Any, **_limits: float) -> bytes:
-    """What the limited process gives, by way of JSON as there."""
-    return function(*json.loads(json.dumps(arguments)))
 
 
 @pytest.hookimpl(trylast=True)

@@ -25,20 +25,6 @@ def based(budget: dict[str, object], **changes: object) -> dict[str, object]:
     return document
 
 
-def over(values: list[float], claim: str = "trend(rate) lowers val/loss", **changes: Any) -> Study:
-    """A study of one factor whose levels set the learning rate to these values."""
-    document: dict[str, Any] = {
-        "variants": {},
-        "factors": {"rate": {f"l{at}": {"optim.lr": value} for at, value in enumerate(values)}},
-        "baseline": "l0",
-        "hypotheses": {"h": {"claim": claim, "smallest": 0.0}},
-        "decision": YES,
-        "assume": {},
-        "tie_breakers": [],
-    }
-    return small_study(**document | changes)
-
-
 def unpaired(
     first: int, second: int, *, claim: str = "layernorm changes val/loss", smallest: float = 0.5, **changes: Any
 ) -> Study:

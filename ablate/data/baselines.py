@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ablate.data.batches import Mixture, Pooled, Split
+from ablate.data.batches import Split
 from ablate.data.cache import cached
 from ablate.data.toy import entropy_rate
 
@@ -40,28 +40,25 @@ class Baselines:
     """Entropy rate of the source, where it is known."""
 
 
-def counting_baselines(split: Split, vocabulary: int, *, corpora: tuple[str, ...], characters: bool) -> Baselines | str:
+def counting_baselines(split: Split, vocabulary: int, *, corpus: str, characters: bool) -> Baselines | str:
     """Of a split, or why they are not computed. `characters`: whether tokens are characters.
 
     >>> import numpy as np
     >>> split = Split(train=np.array([0, 1] * 8), validation=np.array([0, 1, 0, 1]))
-    >>> losses = counting_baselines(split, 2, corpora=(), characters=True)
+    >>> losses = counting_baselines(split, 2, corpus="mine", characters=True)
     >>> round(losses.uniform, 3), round(losses.bigram, 3)  # ln 2; the pairs alternate
     (0.693, 0.06)
     """
-    return _why_not(split) or _computed(split, vocabulary, corpora=corpora, characters=characters)
+    return _why_not(split) or _computed(split, vocabulary, corpus=corpus, characters=characters)
 
 
 def _why_not(split: Split) -> str:
-    if isinstance(split.train, Mixture) or isinstance(split.validation, Pooled):
-        return "not computed for a mixture"
     if max(len(split.train), len(split.validation)) > MOST_TOKENS:
         return f"not computed for more than {MOST_TOKENS:,} tokens"
     return ""
 
 
-def _computed(split: Split, vocabulary: int, *, corpora: tuple[str, ...], characters: bool) -> Baselines:
-    assert not isinstance(split.train, Mixture) and not isinstance(split.validation, Pooled)
+def _computed(split: Split, vocabulary: int, *, corpus: str, characters: bool) -> Baselines:
     # 64 bits, since a pair becomes first * vocabulary + second.
     train, held = (np.asarray(part[0 : len(part)], dtype=np.int64) for part in (split.train, split.validation))
     counts = np.bincount(train, minlength=vocabulary).astype(np.float64)
@@ -82,17 +79,17 @@ def _computed(split: Split, vocabulary: int, *, corpora: tuple[str, ...], charac
         unigram=float(-np.log(unigram[held[1:]]).mean()),
         bigram=float(-np.log(bigram).mean()),
         tokens=len(held) - 1,
-        floor=entropy_rate() if corpora == ("toy",) and characters else None,
+        floor=entropy_rate() if corpus == "toy" and characters else None,
     )
 
 
 def kept_baselines(
-    cache: Path, key: dict[str, str], split: Split, vocabulary: int, *, corpora: tuple[str, ...], characters: bool
+    cache: Path, key: dict[str, str], split: Split, vocabulary: int, *, corpus: str, characters: bool
 ) -> Baselines | str:
-    """The same, computed once for a key that names corpora, tokenizer and validation part, and kept in a cache."""
+    """The same, computed once for a key that names corpus, tokenizer and validation part, and kept in a cache."""
 
     def compute() -> Baselines:
-        return _computed(split, vocabulary, corpora=corpora, characters=characters)
+        return _computed(split, vocabulary, corpus=corpus, characters=characters)
 
     named = {"method": _METHOD, **key}
     return _why_not(split) or cached(cache / "baselines", named, compute, lambda note: Baselines(**note), asdict)

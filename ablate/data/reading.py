@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ablate.data.batches import Mixture, Pooled, Split, Tokens
+from ablate.data.batches import Split, Tokens
 from ablate.data.corpora import Corpus, Library, require_validation
 from ablate.data.shards import StoredTokens, open_shards
 from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, FileTokenizer, StoredVocabulary, bpe_of
@@ -24,56 +24,45 @@ Tokenizer = CharTokenizer | BpeTokenizer | FileTokenizer | StoredVocabulary
 
 
 @dataclass(frozen=True)
-class ReadCorpus:
-    """One corpus that was read."""
+class TokenizedCorpus:
+    """What a run reads: its tokens, split, and how they came about."""
 
+    split: Split
+    tokenizer: Tokenizer
     manifest: Manifest
     characters: int
     """0 where it is stored as tokens."""
 
 
-@dataclass(frozen=True)
-class TokenizedCorpora:
-    """What a run reads: its tokens, split, and how they came about."""
-
-    split: Split
-    tokenizer: Tokenizer
-    corpora: Mapping[str, ReadCorpus]
-
-
-def read_corpora(library: Library, data: Data, *, registered: str | None = None) -> TokenizedCorpora:
+def read_corpus(library: Library, data: Data, *, registered: str | None = None) -> TokenizedCorpus:
     """The tokens of a configuration; `registered` is the hash of its tokenizer where one was registered.
 
     >>> from pathlib import Path
-    >>> toy = read_corpora(Library.of(Path("data/corpora")), Data(corpus="toy", tokenizer="char"))
+    >>> toy = read_corpus(Library.of(Path("data/corpora")), Data(corpus="toy", tokenizer="char"))
     >>> toy.tokenizer.size, len(toy.split.train), len(toy.split.validation)
     (25, 990007, 110001)
     """
-    for name in data.sources:
-        # By the manifest alone: no text is read for a refusal.
-        require_validation(library.manifest(name), data.validation)
+    manifest = library.manifest(data.corpus)
+    # By the manifest alone: no text is read for a refusal.
+    require_validation(manifest, data.validation)
     if data.tokenizer == "own":
-        return _stored(library, data)
-    corpora = {name: library.find(name) for name in data.sources}
-    parts = {name: _parted(corpus, data.validation) for name, corpus in corpora.items()}
+        return _stored(library, manifest, data)
+    corpus = library.find(data.corpus)
+    train, held_out = _parted(corpus, data.validation)
     tokenizer: CharTokenizer | BpeTokenizer | FileTokenizer
     if isinstance(data.tokenizer, Bpe):
-        # A line break between sources: no pair is formed of the end of one and the beginning of another.
-        text = "\n".join(train for train, _ in parts.values())
-        tokenizer = bpe_of(text, data.tokenizer.bpe, library.tokenizers, registered)
+        tokenizer = bpe_of(train, data.tokenizer.bpe, library.tokenizers, registered)
     elif isinstance(data.tokenizer, TokenizerFile):
         tokenizer = FileTokenizer.read(library.root, data.tokenizer.file)
     else:
-        tokenizer = CharTokenizer(
-            # Of both parts: a character that occurs in the validation part alone would otherwise have no id.
-            "".join(sorted(set().union(*(set(text) for pair in parts.values() for text in pair))))
-        )
-    ids = {name: (tokenizer.encode(train), tokenizer.encode(held)) for name, (train, held) in parts.items()}
-    sources = {
-        name: ReadCorpus(corpus.manifest, len(corpus.text) + len(corpus.held_out or ""))
-        for name, corpus in corpora.items()
-    }
-    return TokenizedCorpora(_joined(ids, data.mixture), tokenizer, sources)
+        # Of both parts: a character that occurs in the validation part alone would otherwise have no id.
+        tokenizer = CharTokenizer.of(train + held_out)
+    return TokenizedCorpus(
+        Split(tokenizer.encode(train), tokenizer.encode(held_out)),
+        tokenizer,
+        corpus.manifest,
+        len(corpus.text) + len(corpus.held_out or ""),
+    )
 
 
 def _parted(corpus: Corpus, validation: float | Literal["own"]) -> tuple[str, str]:
@@ -84,44 +73,21 @@ def _parted(corpus: Corpus, validation: float | Literal["own"]) -> tuple[str, st
     return corpus.text[:border], corpus.text[border:]
 
 
-def _stored(library: Library, data: Data) -> TokenizedCorpora:
-    manifests = {name: library.manifest(name) for name in data.sources}
-    tokenizers: dict[str, StoredVocabulary] = {}
-    ids: dict[str, tuple[Tokens, Tokens]] = {}
-    for name, manifest in manifests.items():
-        if manifest.shards is None:
-            raise CorpusError(
-                f"corpus '{name}' is a text, and tokenizer: own is for token ids that are stored as such",
-                required="a corpus of shards",
-                fix="tokenizer: char, or tokenizer: {bpe: 4096}",
-            )
-        parts = open_shards(manifest, library.cache)
-        tokenizers[name] = StoredVocabulary.of(manifest.shards)
-        ids[name] = (parts["train"], parts["validation"]) if data.validation == "own" else _cut(parts, data.validation)
-    # One id must mean the same bytes in every source, or the losses of a mixture would be of different units.
-    first = next(iter(tokenizers.values()))
-    deviating = [name for name, tokenizer in tokenizers.items() if tokenizer.sha256 != first.sha256]
-    if deviating:
+def _stored(library: Library, manifest: Manifest, data: Data) -> TokenizedCorpus:
+    if manifest.shards is None:
         raise CorpusError(
-            f"'{deviating[0]}' has another vocabulary than '{next(iter(tokenizers))}'",
-            required="sources of one mixture that were turned into ids by one tokenizer",
+            f"corpus '{data.corpus}' is a text, and tokenizer: own is for token ids that are stored as such",
+            required="a corpus of shards",
+            fix="tokenizer: char, or tokenizer: {bpe: 4096}",
         )
-    return TokenizedCorpora(
-        _joined(ids, data.mixture), first, {name: ReadCorpus(manifest, 0) for name, manifest in manifests.items()}
+    parts = open_shards(manifest, library.cache)
+    train, held_out = (
+        (parts["train"], parts["validation"]) if data.validation == "own" else _cut(parts, data.validation)
     )
+    return TokenizedCorpus(Split(train, held_out), StoredVocabulary.of(manifest.shards), manifest, 0)
 
 
 def _cut(parts: Mapping[Role, StoredTokens], share: float) -> tuple[Tokens, Tokens]:
     tokens = parts["train"]
     border = int(len(tokens) * (1.0 - share))  # in tokens: there is no text to cut
     return tokens.part(0, border), tokens.part(border, len(tokens))
-
-
-def _joined(ids: Mapping[str, tuple[Tokens, Tokens]], weights: Mapping[str, float] | None) -> Split:
-    if weights is None:
-        ((train, validation),) = ids.values()  # without weights there is one source
-        return Split(train, validation)
-    return Split(
-        Mixture({name: train for name, (train, _) in ids.items()}, weights),
-        Pooled({name: held for name, (_, held) in ids.items()}),
-    )

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ablate.data.batches import Pooled, Tokens
+from ablate.data.batches import Tokens
 from ablate.evaluation.loss import by_class, windows
 from ablate.gpt.model import GPT
 
@@ -53,7 +53,7 @@ def mean_cosine(vectors: Tensor) -> float | None:
     return float((pairs / (n * (n - 1))).mean())
 
 
-def measure_activations(model: GPT, tokens: Tokens | Pooled, classes: np.ndarray | None = None) -> dict[str, float]:
+def measure_activations(model: GPT, tokens: Tokens, classes: np.ndarray | None = None) -> dict[str, float]:
     """The `activations` suite; without `classes` of the vocabulary, nothing is said by class."""
     # One batch of validation windows, the same at every evaluation and in every arm.
     inputs, _ = next(windows(tokens, model.config.context, model.device))

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ablate.data.batches import Pooled, Tokens, halves, predictions_in
+from ablate.data.batches import Tokens, halves, predictions_in
 from ablate.evaluation.loss import windows
 from ablate.gpt.model import GPT
 from prereg.metrics.catalogue import TEMPERATURES
@@ -133,7 +133,7 @@ class _Seen:
         self.correct.append((logits.argmax(dim=-1) == targets).double().cpu().numpy())
 
 
-def measure_calibration(model: GPT, tokens: Tokens | Pooled, bins: int) -> dict[str, float]:
+def measure_calibration(model: GPT, tokens: Tokens, bins: int) -> dict[str, float]:
     """The `calibration` suite on a validation split, its reliability curve in so many bins."""
     context = model.config.context
     first, second = halves(tokens, context)
@@ -173,7 +173,7 @@ def measure_calibration(model: GPT, tokens: Tokens | Pooled, bins: int) -> dict[
     }
 
 
-def _predictions(model: GPT, tokens: Tokens | Pooled) -> Iterator[tuple[Tensor, Tensor]]:
+def _predictions(model: GPT, tokens: Tokens) -> Iterator[tuple[Tensor, Tensor]]:
     """(logits, targets) of every prediction, in pieces that fit a cache rather than a machine."""
     for inputs, targets in windows(tokens, model.config.context, model.device):
         logits = model(inputs).float()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,27 +17,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
-from ablate.data.batches import Pooled, Tokens
+from ablate.data.batches import Tokens
 from ablate.gpt.model import GPT
-from prereg.metrics.catalogue import OF_SOURCES, TOKEN_CLASSES
+from prereg.metrics.catalogue import TOKEN_CLASSES
 
 WINDOWS_AT_ONCE = 16
 
 
-def windows(
-    tokens: Tokens | Pooled, context: int, device: torch.device | str = "cpu"
-) -> Iterator[tuple[Tensor, Tensor]]:
+def windows(tokens: Tokens, context: int, device: torch.device | str = "cpu") -> Iterator[tuple[Tensor, Tensor]]:
     """Disjoint (inputs, targets) windows in order, batched; the last batch holds the shorter remainder.
-
-    Of pooled parts, one after another: no window reaches from one into the next.
 
     >>> [(x.tolist(), y.tolist()) for x, y in windows(np.arange(6), context=3)]
     [([[0, 1, 2]], [[1, 2, 3]]), ([[3, 4]], [[4, 5]])]
     """
-    if isinstance(tokens, Pooled):
-        for part in tokens.parts.values():
-            yield from windows(part, context, device)
-        return
     # The last token is only a target, so n tokens hold n - 1 predictions.
     n_whole = (len(tokens) - 1) // context
     for start in range(0, n_whole, WINDOWS_AT_ONCE):
@@ -98,21 +90,13 @@ class LossSums:
 
 
 def measure_loss(
-    model: GPT, tokens: Tokens | Pooled, byte_lengths: np.ndarray | None, classes: np.ndarray | None = None
+    model: GPT, tokens: Tokens, byte_lengths: np.ndarray | None, classes: np.ndarray | None = None
 ) -> dict[str, float]:
-    """The `loss` suite on a validation split; of pooled parts over all of them, and of each by its name.
+    """The `loss` suite on a validation split.
 
     Without `classes` of the vocabulary, nothing is said by class.
     """
-    if not isinstance(tokens, Pooled):
-        return sum_losses(model, tokens, byte_lengths, classes).metrics()
-    tallies = {name: sum_losses(model, part, byte_lengths, classes) for name, part in tokens.parts.items()}
-    metrics = _pooled(tallies.values()).metrics()
-    for name, source in tallies.items():
-        # Sums are pooled before they are divided: the mean of the sources' means would weigh a small source
-        # like a large one.
-        metrics |= {f"{metric}/{name}": value for metric, value in source.metrics().items() if metric in OF_SOURCES}
-    return metrics
+    return sum_losses(model, tokens, byte_lengths, classes).metrics()
 
 
 def sum_losses(
@@ -148,24 +132,6 @@ def sum_losses(
     return LossSums(nats, correct, count, None if byte_lengths is None else size, nats_at, seen_at, *by_class)
 
 
-def _pooled(tallies: Iterable[LossSums]) -> LossSums:
-    all_tallies = list(tallies)
-    sizes = [tally.size_bytes for tally in all_tallies if tally.size_bytes is not None]
-    hits = [tally.correct_of for tally in all_tallies if tally.correct_of is not None]
-    counts = [tally.count_of for tally in all_tallies if tally.count_of is not None]
-    return LossSums(
-        nats=sum(tally.nats for tally in all_tallies),
-        correct=sum(tally.correct for tally in all_tallies),
-        count=sum(tally.count for tally in all_tallies),
-        # Bits per byte of a part of the text would pass for those of all of it.
-        size_bytes=sum(sizes) if len(sizes) == len(all_tallies) else None,
-        nats_at=np.sum([tally.nats_at for tally in all_tallies], axis=0),
-        seen_at=np.sum([tally.seen_at for tally in all_tallies], axis=0),
-        correct_of=np.sum(hits, axis=0) if hits else None,
-        count_of=np.sum(counts, axis=0) if counts else None,
-    )
-
-
 def lengthened(model: GPT, context: int) -> GPT:
     """The same weights in a model of another context length."""
     config = model.config.model_copy(update={"context": context})
@@ -176,7 +142,7 @@ def lengthened(model: GPT, context: int) -> GPT:
     return longer.to(model.token.weight.device).eval()
 
 
-def measure_length(model: GPT, tokens: Tokens | Pooled) -> dict[str, float]:
+def measure_length(model: GPT, tokens: Tokens) -> dict[str, float]:
     """The `length` suite; empty for learned positions, and for a text with no window that long."""
     context = model.config.context
     if model.config.positions == "learned" or len(tokens) <= context + 1:
@@ -191,8 +157,6 @@ def measure_length(model: GPT, tokens: Tokens | Pooled) -> dict[str, float]:
         length = targets.shape[1]
         sums[:length] += losses.view(targets.shape).sum(dim=0).cpu().numpy()
         counts[:length] += targets.shape[0]
-    if not counts[context:].any():  # every part of a pool is too short by itself
-        return {}
     # Beyond the trained length, against the last quarter within it: what is lost by length and not by lack of
     # context.
     beyond = float(sums[context:].sum() / counts[context:].sum())

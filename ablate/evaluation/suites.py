@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ablate.data.batches import Pooled, Tokens, windows_at
+from ablate.data.batches import Tokens, windows_at
 from ablate.evaluation.activations import measure_activations
 from ablate.evaluation.calibration import measure_calibration
 from ablate.evaluation.loss import measure_length, measure_loss
@@ -32,7 +32,7 @@ from prereg.study.training import flops_per_token
 
 def evaluate(
     model: GPT,
-    tokens: Tokens | Pooled,
+    tokens: Tokens,
     byte_lengths: np.ndarray | None,
     suites: tuple[Suite, ...],
     *,
@@ -76,13 +76,12 @@ _PEAK_SIZE = 1024
 Clock = Callable[[], float]
 
 
-def inference_speed(model: GPT, tokens: Tokens | Pooled, inference: Inference, clock: Clock) -> float:
+def inference_speed(model: GPT, tokens: Tokens, inference: Inference, clock: Clock) -> float:
     """Tokens a second of plain forward passes: the registered batch and length, the median of warm repeats."""
     length = inference.length or model.config.context
-    part = next(iter(tokens.parts.values())) if isinstance(tokens, Pooled) else tokens
     # Windows one after another; a text that is too short for the batch is read from its beginning again.
-    starts = np.arange(inference.batch) * length % max(1, len(part) - length)
-    inputs = torch.from_numpy(windows_at(part, starts, length)).to(model.token.weight.device)
+    starts = np.arange(inference.batch) * length % max(1, len(tokens) - length)
+    inputs = torch.from_numpy(windows_at(tokens, starts, length)).to(model.token.weight.device)
 
     def seconds() -> float:
         started = clock()
@@ -110,7 +109,7 @@ def matmul_speed(device: torch.device, clock: Clock) -> float:
 
 def measure_cost(
     model: GPT,
-    tokens: Tokens | Pooled,
+    tokens: Tokens,
     inference: Inference,
     *,
     trained_tokens_per_s: float,

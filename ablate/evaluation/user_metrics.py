@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
-from ablate.data.batches import Pooled, Tokens, whole
+from ablate.data.batches import Tokens, whole
 from ablate.evaluation.loss import windows
 from ablate.gpt.model import GPT
 from prereg.errors import EvidenceError, StudyError
@@ -44,13 +44,13 @@ class View:
     model: GPT
     """A copy of the model as it is evaluated, at rest; `model(tokens)` gives logits, `model.config` its shape."""
     tokens: np.ndarray
-    """Token ids of the validation split, of a mixture one source after another; they cannot be written to."""
+    """Token ids of the validation split; they cannot be written to."""
     pieces: tuple[bytes, ...]
     """The bytes of every entry of the vocabulary; empty where the corpus is stored as ids and nobody said them."""
     step: int
     """Optimiser steps taken so far."""
-    read: Tokens | Pooled
-    """The validation split as the trainer's own metrics read it: no window reaches from one source into the next."""
+    read: Tokens
+    """The validation split as the trainer's own metrics read it."""
 
     def predictions(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """(inputs, targets, float32 logits) of every validation window, in the order and size that val/loss takes."""
@@ -95,7 +95,7 @@ def registered_sources(
 def measure_own(
     sources: tuple[MetricSource, ...],
     model: GPT,
-    tokens: Tokens | Pooled,
+    tokens: Tokens,
     pieces: list[bytes] | None,
     step: int,
 ) -> dict[str, float]:
@@ -113,11 +113,7 @@ def measure_own(
     return values
 
 
-def _copied(tokens: Tokens | Pooled) -> Tokens | Pooled:
-    if isinstance(tokens, Pooled):
-        return Pooled(
-            {name: part.copy() if isinstance(part, np.ndarray) else part for name, part in tokens.parts.items()}
-        )
+def _copied(tokens: Tokens) -> Tokens:
     return tokens.copy() if isinstance(tokens, np.ndarray) else tokens  # what lies in files cannot be written to
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from ablate.data.baselines import kept_baselines
 from ablate.data.batches import Split
 from ablate.data.corpora import Library
-from ablate.data.reading import Tokenizer, read_corpora
+from ablate.data.reading import Tokenizer, read_corpus
 from ablate.data.repetition import repetition_in
 from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, FileTokenizer, StoredVocabulary
 from ablate.evaluation.harness.evaluate import prepare_questions
@@ -26,7 +26,6 @@ from ablate.records.run_record import CountedBaselines, Repetition
 from prereg.errors import StudyError
 from prereg.registry.paths import Root
 from prereg.registry.plan import RunSpec
-from prereg.registry.registration import reading_sha256
 
 
 @dataclass(frozen=True)
@@ -73,27 +72,26 @@ class Inputs:
 
     def text(self, spec: RunSpec) -> Text:
         """The data of a run, checked against the registration's pins. Raises `StudyError` where it is another."""
-        data, pins = spec.config.data, {name: pin.sha256 for name, pin in spec.pins.items()}
+        data, pinned = spec.config.data, spec.corpus.sha256
         # By content and pins: two variants that differ in the model alone read one text, and one that is pinned
         # otherwise never gets it.
-        identity = json.dumps([data.model_dump(mode="json"), pins, spec.tokenizer])
+        identity = json.dumps([data.model_dump(mode="json"), pinned, spec.tokenizer])
         if identity not in self._texts:
-            reading = read_corpora(self.library, data, registered=spec.tokenizer)
+            reading = read_corpus(self.library, data, registered=spec.tokenizer)
             # The name must still mean the registered bytes. A corpus that was replaced after the registration ends
             # the run here, before its first step.
-            for name, corpus in reading.corpora.items():
-                if corpus.manifest.sha256 != pins.get(name):
-                    raise StudyError(
-                        f"corpus '{name}' is not the one registered (sha256 {corpus.manifest.sha256})",
-                        required=f"sha256 {pins.get(name)}",
-                    )
+            if reading.manifest.sha256 != pinned:
+                raise StudyError(
+                    f"corpus '{data.corpus}' is not the one registered (sha256 {reading.manifest.sha256})",
+                    required=f"sha256 {pinned}",
+                )
             if spec.tokenizer is not None and reading.tokenizer.sha256 != spec.tokenizer:
                 raise StudyError(
                     f"the tokenizer of '{spec.variant}' is not the one registered (sha256 {reading.tokenizer.sha256})",
                     required=f"sha256 {spec.tokenizer}",
                     fix="the version of the library `tokenizers` under which the study was registered; or the file",
                 )
-            self._texts[identity] = Text(reading.split, reading.tokenizer, reading_sha256(pins.items()))
+            self._texts[identity] = Text(reading.split, reading.tokenizer, pinned)
         text = self._texts[identity]
         # Outside the cache: two variants may read one text with different contexts.
         text.split.require(spec.config.model.context)
@@ -111,18 +109,14 @@ class Inputs:
         return self._questions[identity]
 
     def repetition(self, spec: RunSpec) -> dict[str, Repetition]:
-        """How much of each corpus of a run repeats itself, counted once a machine."""
-        repetition_by_corpus = {}
+        """How much of the corpus of a run repeats itself, counted once a machine."""
         # A repetition that could not be counted is stated with its reason. It is a remark on the corpus, and stops no
         # run.
-        for name in spec.config.data.sources:
-            counted = repetition_in(self.library, name, spec.config.data.validation)
-            repetition_by_corpus[name] = (
-                Repetition(not_measured=counted)
-                if isinstance(counted, str)
-                else Repetition.model_validate(asdict(counted))
-            )
-        return repetition_by_corpus
+        data = spec.config.data
+        counted = repetition_in(self.library, data.corpus, data.validation)
+        if isinstance(counted, str):
+            return {data.corpus: Repetition(not_measured=counted)}
+        return {data.corpus: Repetition.model_validate(asdict(counted))}
 
     def baselines(self, spec: RunSpec, text: Text) -> CountedBaselines:
         """What a validation loss of a run is read next to, computed once a machine."""
@@ -136,7 +130,7 @@ class Inputs:
             },
             text.split,
             text.tokenizer.size,
-            corpora=spec.config.data.sources,
+            corpus=spec.config.data.corpus,
             characters=isinstance(text.tokenizer, CharTokenizer),
         )
         return (

@@ -33,7 +33,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ablate.data.batches import Mixture
 from ablate.evaluation.harness.adapter import Standing, Stopped
 from ablate.evaluation.harness.evaluate import Answers, evaluate_tasks
 from ablate.evaluation.user_metrics import registered_sources
@@ -419,7 +418,7 @@ class Run:
         changed = self.live.fault(self.live.n_bytes, self.live.sha256)
         if changed is not None:
             raise EvidenceError(changed, required="the rows that this run wrote", fix="run again")
-        progress, train = self.trainer.progress, self.text.split.train
+        progress = self.trainer.progress
 
         # What the runs of one seed must have in common; the judge compares it between arms.
         shared = {f"initial/{name}": sha256 for name, sha256 in self.initial.items()}
@@ -433,8 +432,6 @@ class Run:
         if answers is not None:
             write_passing(self.home / ITEMS, b"".join(map(_line_of, answers.items)))
             self.facts["harness"] = answers.record
-        if isinstance(train, Mixture):
-            self.facts["mixture"] = train.drawn(self.job.seed, progress.step, self.job.config.budget.batch)
         if diverged_at is not None:
             self.facts["diverged_at"] = diverged_at
         write_passing(self.home / WEIGHTS, self.trainer.weights())

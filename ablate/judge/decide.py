@@ -50,7 +50,7 @@ from ablate.judge.recompute import check_numbers, recompute
 from ablate.judge.stats.null_hypotheses import require_known_methods
 from ablate.judge.verdict import Check, Decision, Finding, ReusedFrom, ReusedRuns, Stability, Status
 from ablate.records.evidence import Evidence
-from prereg.registry.amendments import affected, amendments_of, with_reuse
+from prereg.registry.amendments import affected, amendments_of
 from prereg.registry.looks import Look
 from prereg.registry.registration import Registration
 from prereg.registry.shared_base import n_comparisons
@@ -117,7 +117,7 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
         items=items,
     )
     checks += check_numbers(recompute(study, judged.findings, look))
-    amended = spread_to_claims(judged.judgement, with_reuse(study, affected(study, amendments_of(evidence.ledger))))
+    amended = spread_to_claims(judged.judgement, affected(study, amendments_of(evidence.ledger)))
     findings = mark(judged.findings, amended)
     described = checks + check_headroom(context)
     if not admissible(checks):

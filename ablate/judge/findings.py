@@ -35,7 +35,6 @@ from ablate.judge.readings import (
     samples_of,
     scaled,
     shared_seeds,
-    slope,
     stated,
     unusable,
     why_zeros_were_open,
@@ -269,9 +268,6 @@ def contrast(
         )
         for weights in (claim.left, claim.right)
     ]
-    if claim.trend is not None:
-        # Less the first arm's value, which leaves a slope as it is: arms that are all equal then have one of exactly 0.
-        sides[0] = np.array([slope(claim, seed, value_by_run, scale) for seed in used_seeds], dtype=np.float64)
     weight_by_arm = {arm: abs(weight) for arm, weight in claim.weights.items()}
     rounding = [
         sum(weight * rounding_of(value_by_run[arm, seed], scale) for arm, weight in weight_by_arm.items())

@@ -35,7 +35,6 @@ from prereg.metrics.catalogue import ITEM_METRICS, task_of
 from prereg.registry.plan import Cell
 from prereg.rule.divergence import least_of
 from prereg.study.analysis import AtStep, Ceiling, OverLast, Scale
-from prereg.study.claim import Claim
 from prereg.study.spec import Study
 
 
@@ -289,9 +288,3 @@ def why_zeros_were_open(
     if study.hypotheses[name].smallest <= rounding.max():
         return f"the margin is less than single precision can tell at such values ({rounding.max():.2g})"
     return ""
-
-
-def slope(claim: Claim, seed: int, value_by_run: Mapping[Cell, float], scale: Scale) -> float:
-    """A seed's slope, of values less the first arm's: arms that are all equal then have one of exactly 0."""
-    first = scaled(value_by_run[claim.named[0], seed], scale)
-    return sum(weight * (scaled(value_by_run[arm, seed], scale) - first) for arm, weight in claim.left.items())

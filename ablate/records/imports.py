@@ -55,6 +55,8 @@ from prereg.registry.ledger_entry import Entry, FailedEntry, SealEntry
 from prereg.registry.plan import Cell, needed_metrics
 from prereg.registry.registration import Registration
 from prereg.study.command import MetricsFile
+from prereg.study.removed import config_without_removed
+from prereg.study.spec import Study
 from prereg.study.training import Training
 
 CLOCKS_APART = timedelta(minutes=10)
@@ -203,7 +205,7 @@ def _from_folders(source: Path, terms: Terms, unfinished: list[str]) -> dict[Cel
             started=record.started_at,
             ended=record.ended_at,
         )
-        if sha256_of(record.config) != sha256_of(_config(terms, record.variant)):
+        if sha256_of(_recorded(record, study)) != sha256_of(_config(terms, record.variant)):
             raise EvidenceError(
                 f"{cell_text(cell)} has another configuration",
                 required=f"that of registration {registered_sha256}",
@@ -420,6 +422,14 @@ def _sealed_rows(folder: RunFolder, record: RunRecord, layout: MetricsFile) -> t
             f"row {error.line}: {error}", required=required, fix=error.fix, where=Where(file=path)
         ) from None
     return rows, data
+
+
+def _recorded(record: RunRecord, study: Study) -> dict[str, JsonValue]:
+    """Return the configuration in a record, without the removed fields that an earlier version wrote."""
+    try:
+        return record.config if study.trainer == "command" else config_without_removed(record.config)
+    except ValueError:  # it uses one, so that it is not the registered configuration
+        return record.config
 
 
 def _config(terms: Terms, variant: str) -> dict[str, JsonValue]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.records.limited import bounded_memory
 from prereg.registry.disk import open_regular
 
 if TYPE_CHECKING:
@@ -78,6 +78,32 @@ def read_parquet(source: Path | bytes, columns: Sequence[str], *, most_rows: int
     if decoded > MOST_DECODED:
         raise TableError(f"decodes to more than {MOST_DECODED:,} bytes, which are the most")
     return table
+
+
+@contextmanager
+def bounded_memory(most: int) -> Iterator[None]:
+    """Let this process take `most` bytes more and none beyond them, where the system (Linux) keeps such a limit.
+
+    `RLIMIT_DATA` and not `RLIMIT_AS`: libraries reserve addresses that they never use.
+    """
+    status = Path("/proc/self/status")
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows
+        yield
+        return
+    if not status.is_file():  # macOS
+        yield
+        return
+    (used,) = (int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmData:"))
+    # `used` is what the interpreter holds already. The soft limit alone is lowered, so that it can be raised again.
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limits = [used + most, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def columns_of_parquet(source: Path | bytes) -> list[str]:

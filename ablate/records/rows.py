@@ -537,7 +537,7 @@ def read_rows(path: Path, metrics: MetricsFile | None = None, *, torn: bool = Fa
         ...     read_rows(path, torn=True)
         [Row(step=10, metric='val/loss', value=2.5)]
     """
-    # Late, so that the limited process does not load the models of a study.
+    # Late: it loads every model of a study, and most tables are read without.
     if metrics is None:
         from prereg.study.command import MetricsFile
 

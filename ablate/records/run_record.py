@@ -11,9 +11,9 @@ then in `_stated` of `ablate.runner.process`; docs/reference/files.md is generat
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from prereg.frozen import FrozenModel
 from prereg.registry.plan import Cell, Planned
@@ -191,11 +191,8 @@ class About(FrozenModel):
     diverged_at: int | None = None
     """Step at which the run diverged, where its loss is not finite and so is no row of the metrics."""
 
-    mixture: dict[str, int] | None = None
-    """Windows of each source of a mixture that the run was trained on."""
-
     repetition: dict[str, Repetition] | None = None
-    """How much of each corpus that it read repeats itself, by name."""
+    """How much of the corpus that it read repeats itself, by its name."""
 
     baselines: CountedBaselines | None = None
     """Validation losses of predictors that only count, on this run's split."""
@@ -326,10 +323,10 @@ class RunRecord(FrozenModel):
     harness: HarnessRecord | None = None
     """How the zero- and few-shot tasks were evaluated; none where there were none."""
 
-    mixture: dict[str, int] | None = None
-    """Windows of each source of a mixture that the run was trained on; none where there is one source."""
     repetition: dict[str, Repetition] | None = None
-    """How much of each corpus that it read repeats itself, by name; none of a user's own trainer."""
+    """How much of the corpus that it read repeats itself, by its name; none of a user's own trainer."""
+    mixture: Annotated[None, Field(exclude=True)] = None
+    """Null in the records of earlier versions, of a removed field; written no more."""
     baselines: CountedBaselines | None = None
     """Validation losses of predictors that only count, on this run's split; none of a user's own trainer."""
     must_match: dict[str, str] | None = None

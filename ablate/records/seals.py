@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 
-from pydantic import ValidationError
-
 from ablate.records.run_record import RunRecord
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import SealEntry
 from prereg.registry.plan import CommandSpec, RunSpec
+from prereg.study.removed import config_without_removed
 from prereg.study.training import Training
 
 Seal = tuple[str, int, str]
@@ -41,8 +40,10 @@ def unlike(record: RunRecord, spec: RunSpec | CommandSpec) -> str:
     # A record keeps JSON. The model that wrote it reads it again: defaults that a later version adds are no difference.
     try:
         recorded_config = (
-            Training.model_validate_json(json.dumps(record.config)) if isinstance(spec, RunSpec) else record.config
+            Training.model_validate_json(json.dumps(config_without_removed(record.config)))
+            if isinstance(spec, RunSpec)
+            else record.config
         )
-    except ValidationError:
+    except ValueError:
         recorded_config = None
     return "" if recorded_config == spec.config else "its configuration is not the registered one"

@@ -1,4 +1,4 @@
-"""Tables of many runs, made elsewhere: decoded in a process of their own; the guess of which column holds what.
+"""Tables of many runs, made elsewhere: their rows by run; the guess of which column holds what.
 
 `import`, `import --template`, `judge FILE` and `judge_frame` share both. JSON lines, CSV and Parquet; long rows, wide
 ones, and what W&B exports from a panel: a column of steps, and for every run `RUN - METRIC` with `__MIN` and `__MAX`.
@@ -23,7 +23,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablate.records.limited import MOST_MEMORY, in_limited_process
 from ablate.records.parquet import TableError, columns_of_parquet, read_parquet
 from ablate.records.rows import (
     CURVE,
@@ -68,7 +67,7 @@ _PREFIXES = ("params", "metrics", "tags", "config", "summary")
 def read_table(path: Path, layout: TableLayout = LONG) -> dict[Cell, list[Row]]:
     """The rows of a stranger's file by run, by a layout whose names that are none are guessed.
 
-    Raises `EvidenceError` with the line, and where decoding takes more memory than such a file may.
+    Raises `EvidenceError` with the line, and where a Parquet file takes more memory than such a file may.
 
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
@@ -77,37 +76,24 @@ def read_table(path: Path, layout: TableLayout = LONG) -> dict[Cell, list[Row]]:
         ...     read_table(path, TableLayout(arm=None, step=None, metrics={"val/loss": None}))
         {('wide', 0): [Row(step=10, metric='val/loss', value=2.5)]}
     """
-    # Two million long rows (98 MB of CSV) were read within 1.2 GiB, with the lines on which they are.
-    runs = json.loads(in_limited_process(decode, str(path), layout.model_dump(), memory_bytes=2 * MOST_MEMORY))
-    return {(variant, seed): [*map(Row, *columns)] for variant, seed, *columns in runs}
-
-
-def decode(path: str, fields: dict[str, Any]) -> bytes:
-    """`read_table` within the limited process, as JSON: [variant, seed, steps, metrics, values] of every run."""
-    layout, place = TableLayout(**fields), Path(path)
     try:
         # Columns first, records later: a layout that does not fit is refused before a row is read.
-        columns, records = _opened(place)
+        columns, records = _opened(path)
         layout = guess_columns(columns, layout)
         require_complete(columns, layout)
         runs = rows_by_run(_counted(records(layout)), layout)
         if not runs:
             raise LineError("no row", line=1)
     except EvidenceError as fault:
-        raise fault.at(file=place) from None
+        raise fault.at(file=path) from None
     except LineError as fault:
         raise EvidenceError(
             f"line {fault.line}: {fault}",
             required="rows of " + ", ".join(_needed(layout)),
-            fix=fault.fix or f"--template prints a mapping of {place.name}, for --mapping; or --column METRIC=COLUMN",
-            where=Where(file=place, line=fault.line),
+            fix=fault.fix or f"--template prints a mapping of {path.name}, for --mapping; or --column METRIC=COLUMN",
+            where=Where(file=path, line=fault.line),
         ) from None
-    # By column and not by row: the keys of two million rows would be most of the JSON.
-    parts = [
-        [*cell, [r.step for r in rows], [r.metric for r in rows], [r.value for r in rows]]
-        for cell, rows in runs.items()
-    ]
-    return json.dumps(parts).encode()
+    return runs
 
 
 def _opened(path: Path) -> tuple[list[str], Callable[[TableLayout], Records]]:
@@ -236,7 +222,7 @@ def require_complete(columns: Sequence[str], layout: TableLayout) -> None:
 
 def read_mapping(path: Path) -> TableLayout:
     """The layout that a mapping describes. Raises `StudyError` with the line."""
-    # The limited process does without these: they load every model of a study.
+    # Late: they load every model of a study, and a table is read without.
     from prereg.study.faults import read_model
     from prereg.yaml_reader import Lines, line_of, parse_yaml
 
@@ -258,7 +244,7 @@ def template(path: Path, study: Study) -> str:
     """
     from prereg.registry.plan import needed_metrics
 
-    columns: list[str] = json.loads(in_limited_process(column_names, str(path)))
+    columns = _column_names(path)
     metrics = dict.fromkeys([*needed_metrics(study), CURVE])
     # 1. What can be guessed, of the metrics that claims read and the training loss.
     layout = guess_columns(columns, TableLayout(arm=None, seed=None, step=None, metrics=metrics))
@@ -283,15 +269,15 @@ def template(path: Path, study: Study) -> str:
     return "\n".join([*shown, *note]) + "\n"
 
 
-def column_names(path: str) -> bytes:
-    """The columns of a table as JSON, within the limited process. Raises `EvidenceError` where there are none."""
+def _column_names(path: Path) -> list[str]:
+    """Return the columns of a table. Raises `EvidenceError` where there are none."""
     try:
-        columns, _ = _opened(Path(path))
+        columns, _ = _opened(path)
         if not columns:
             raise LineError("the table is empty")
     except LineError as error:
-        raise EvidenceError(f"no columns: {error}", required="a table", where=Where(file=Path(path))) from None
-    return json.dumps(columns).encode()
+        raise EvidenceError(f"no columns: {error}", required="a table", where=Where(file=path)) from None
+    return columns
 
 
 def _names_of(metric: str) -> list[str]:

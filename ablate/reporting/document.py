@@ -189,7 +189,7 @@ def _findings(decision: Decision, registration: Registration) -> Iterator[Block]
     if about_p := phrase("finding.about_p", together):
         yield Paragraph(about_p, "aside")
     if any(finding.amended for finding in decision.findings):
-        yield Paragraph(phrase("first_screen.exploratory", bool(registration.study.reuses)), "lead")
+        yield Paragraph(phrase("first_screen.exploratory"), "lead")
     unstable = [f"'{registration.study.labels.arm(arm.variant)}'" for arm in decision.stability if not arm.stable]
     if unstable:
         yield Paragraph(phrase("first_screen.unstable", words.listed(unstable)))

@@ -347,7 +347,7 @@ class FindingView:
         if estimate is None or self.outcome == "inconclusive" or self.apart:
             return 0
         # There is no side whose improvement could be named.
-        if self.claim.constant is not None or self.claim.trend is not None:
+        if self.claim.constant is not None:
             return 0
         # The direction is stated two-sided at alpha: both intervals must exclude zero on that side.
         side = _side(self.bounds)

@@ -43,7 +43,7 @@ from prereg.registry.ledger_entry import (
 from prereg.registry.paths import Root
 from prereg.registry.plan import Cell, RunSpec, recipe_sha256
 from prereg.registry.registration import Registration, folder_of_study
-from prereg.study.training import breaches
+from prereg.study.training import breach_of
 from prereg.text import counted
 
 
@@ -179,7 +179,7 @@ class Logbook:
         folder = self.folder(spec)
         record = folder.read_record()
         assert record is not None and record.metrics_sha256 is not None, spec.run_id
-        self.log_breaches(spec, record)
+        self.log_breach(spec, record)
         without_start = self.starts[spec.cell].unexplained(record.attempts)
         sealed = SealedEntry(
             **self.about(),
@@ -192,25 +192,26 @@ class Logbook:
         self.tally.sealed += 1
         return without_start
 
-    def log_breaches(self, spec: Spec, record: RunRecord) -> None:
-        """Limits that a run broke go on record before its seal: a crash in between repeats them, and loses none."""
+    def log_breach(self, spec: Spec, record: RunRecord) -> None:
+        """Put a limit that a run broke on record before its seal: a crash in between repeats it, and loses none."""
         if not isinstance(spec, RunSpec):
             return
         assert record.metrics_sha256 is not None, spec.run_id
         # A broken limit is no failure: the run is sealed all the same, and the judge decides what it means.
-        broken = breaches(spec.config.budget, wall_s=record.wall_s, peak_memory_bytes=record.peak_memory_bytes)
-        for breach in broken:
-            breached = BreachedEntry(
-                **self.about(),
-                variant=spec.variant,
-                seed=spec.seed,
-                **breach.model_dump(),
-                metrics_sha256=record.metrics_sha256,
-            )
-            if breached.stated not in self.logged_breaches:
-                self.log(breached)
-                self.logged_breaches.append(breached.stated)
-                self.watcher.note(f"{spec.run_id}: {breach.words}")
+        breach = breach_of(spec.config.budget, wall_s=record.wall_s)
+        if breach is None:
+            return
+        breached = BreachedEntry(
+            **self.about(),
+            variant=spec.variant,
+            seed=spec.seed,
+            **breach.model_dump(),
+            metrics_sha256=record.metrics_sha256,
+        )
+        if breached.stated not in self.logged_breaches:
+            self.log(breached)
+            self.logged_breaches.append(breached.stated)
+            self.watcher.note(f"{spec.run_id}: {breach.words}")
 
     def fail(self, spec: Spec, error: str, *, wrote_in: Sequence[str] = (), before_start: int | None = None) -> None:
         """One failure. `wrote_in` are files that were written in the folders of other runs meanwhile, `before_start` is

@@ -64,7 +64,6 @@ from ablate.runner.failures import claimed_values, left_values, place_of
 from ablate.runner.glance import Glance
 from ablate.runner.listening import Control, wait_for_stop
 from ablate.runner.messages import Message, failed, said, show_trace
-from ablate.runner.neighbours import LOCK
 from ablate.runner.pinned import Hashed, private_copy, require_registered_files
 from prereg.errors import EvidenceError, RunError, StudyError
 from prereg.registry.canon import sha256_file
@@ -75,6 +74,8 @@ from prereg.study.command import code_sha256, filled
 Spec = RunSpec | CommandSpec
 Content = TypeVar("Content")
 
+LOCK = ".lock"
+"""What the process that makes a run holds, in the run's folder."""
 LEFT_BEHIND = "the command left processes of its own session behind, which were ended"
 SIGNAL_GAP_S = 0.3
 """By how much a signal to all processes of a job may reach the trainer earlier than this process."""
@@ -713,7 +714,6 @@ def _stated(record: RunRecord, about: About | None) -> dict[str, object]:
         "train_s",
         "eval_s",
         "memory_since",
-        "mixture",
         "repetition",
         "baselines",
         "harness",

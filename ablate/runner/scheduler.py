@@ -27,7 +27,6 @@ from ablate.runner.failures import failure_kind
 from ablate.runner.logbook import ENDED, Logbook
 from ablate.runner.machine import Machine
 from ablate.runner.messages import Message
-from ablate.runner.neighbours import Neighbours
 from ablate.runner.pool import Maker, Pool
 from ablate.runner.process import BusyError, Spec, fail, held
 from ablate.runner.slurm import Job
@@ -40,6 +39,8 @@ DEATHS_ALLOWED = 2
 BUSY_PATIENCE_S = 10.0
 """How long the last runs may be held by others: a process whose scheduler was killed takes a moment to end."""
 _LOOK_EVERY_S = 0.25
+Stamp = tuple[int, int, int]
+"""Inode, size and time of last change of a file: its content is not hashed, since there may be a thousand of them."""
 
 
 class Interruptible(Protocol):
@@ -110,13 +111,11 @@ class Scheduler(Logbook):
     job: Job | None = None
     """What was submitted to Slurm."""
 
-    neighbours: Neighbours | None = None
+    records: dict[Cell, Stamp | None] = field(default_factory=dict)
+    """The record of every run, as it was when that run was last made or looked at; empty for the built-in trainer."""
     pool: Pool | None = None
     server_deaths: int = 0
     """Servers that died in a row, before one of them had started a run."""
-
-    _unwatched: list[str] = field(default_factory=list)
-    """Runs that have ended since somebody looked at the folders of all others, ARM/SEED."""
 
     _noted: set[str] = field(default_factory=set)
     _seen_busy: set[Cell] = field(default_factory=set)
@@ -142,7 +141,8 @@ class Scheduler(Logbook):
 
     def serve(self, slots: int) -> bool:
         """Until nothing is left to do. True when the user interrupted."""
-        self.neighbours = self._watched()
+        if self.registration.study.trainer == "command":
+            self.records = {spec.cell: self._stamp(spec.cell) for spec in plan(self.registration)}
         try:
             with interrupts_heard(self):
                 while (self.at_work or self._left()) and self.interrupts < 2:
@@ -436,42 +436,39 @@ class Scheduler(Logbook):
         record = folder.readable_record()
         return record is not None and record.status in ENDED
 
-    def _watched(self) -> Neighbours | None:
-        """The folders of all runs, where a user's own trainer makes them and no other process does."""
-        if self.registration.study.trainer != "command":
+    def _stamp(self, cell: Cell) -> Stamp | None:
+        """Return what tells whether the record in a run's folder was written; none where it has no record."""
+        study, registration = self.registration.study.study, self.registration.runs_sha256
+        try:
+            stat = RunFolder(self.root.run(study, registration, *cell)).record_path.stat()
+        except OSError:
             return None
-        return Neighbours({spec.cell: self.folder(spec).path for spec in plan(self.registration)})
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
     def _written_elsewhere(self, spec: Spec) -> list[str]:
-        """What was written in folders of runs that were not at work, while this one was, or while one of those was that
-        have ended a moment before it."""
-        if self.neighbours is None:
-            return []
-        self._unwatched.append(f"{spec.variant}/{spec.seed}")
-        if not self.neighbours.is_due(self.pending[0].cell if self.pending else None):
-            return []
-        # Of runs at work the folders change, and rightly so; of the rest, the run that has just ended is the suspect.
-        working = {maker.spec.cell for maker in self.makers.values() if maker.spec is not None}
-        working |= self._seen_busy  # other processes make them
-        changed = self.neighbours.changed(working | {spec.cell})
-        for cell in {(arm, int(seed)) for arm, seed, *_ in (name.split("/") for name in changed)}:
-            self.neighbours.settle(cell)  # said once
-        if not changed:
-            self._unwatched.clear()
-        return changed
+        """Return the records of other runs that were written while this one was made, as ARM/SEED/run.json.
+
+        A trainer that writes a record in the folder of a run that is still to be made would choose its outcome. What
+        else it writes there is found when it is read: sealed tables have their hash in the ledger.
+        """
+        # Of runs at work the records change, and rightly so; of the rest, the run that has just ended is the suspect.
+        at_work = {maker.spec.cell for maker in self.makers.values() if maker.spec is not None}
+        at_work |= {spec.cell} | self._seen_busy  # other processes make the busy ones
+        stamps = {cell: self._stamp(cell) for cell in self.records if cell not in at_work}
+        # A record that is gone is another matter: its run is made again, on record.
+        written = [cell for cell, stamp in stamps.items() if stamp not in (None, self.records[cell])]
+        self.records |= {cell: stamps[cell] for cell in written}  # each is named once
+        return [f"{arm}/{seed}/run.json" for arm, seed in written]
 
     def _settle(self, spec: Spec) -> None:
-        """Nobody makes this run now: its folder is to stay as it is."""
-        if self.neighbours is not None:
-            self.neighbours.settle(spec.cell)
+        """Nobody makes this run now: its record is to stay as it is."""
+        if self.records:
+            self.records[spec.cell] = self._stamp(spec.cell)
 
     def _trespassed(self, spec: Spec, message: Message, changed: Sequence[str]) -> Message:
         """A run that wrote in the folder of another has failed, however it ended."""
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-        *others, _ = self._unwatched
-        self._unwatched.clear()
-        before = f" or shortly before, with {', '.join(others)}" if others else ""
-        error = f"while it was made{before}, files were written in the folders of other runs: "
+        error = "while it was made, files were written in the folders of other runs: "
         error += f"{', '.join(changed[:3])}{more}"
         if message.error:
             error = f"{message.error}; {error}"

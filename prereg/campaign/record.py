@@ -48,6 +48,7 @@ from prereg.registry.ledger_entry import (
 from prereg.registry.registration import Pins
 from prereg.seeds import seeds_following
 from prereg.study.arms import Config
+from prereg.study.removed import config_with_removed
 from prereg.study.training import Training
 
 CAMPAIGN_EVENTS = ("opened", "proposed", "staged", "confirming", "removing", "ended")
@@ -377,7 +378,8 @@ def content_of(code_sha256: str, config: Config) -> str:
     code_sha256
         Of a commit, the hash over its files; else the `start_sha256` of the campaign.
     """
-    plain = config.model_dump(mode="json") if isinstance(config, Training) else config
+    # As recipes of seals: removed fields are in it, so that a campaign of an earlier version has the same hashes.
+    plain = config_with_removed(config.model_dump(mode="json")) if isinstance(config, Training) else config
     return sha256_of({"code": code_sha256, "config": plain})
 
 

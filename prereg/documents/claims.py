@@ -15,7 +15,7 @@ from prereg.escape import quoted
 from prereg.metrics.catalogue import TASK_METRICS, Better
 from prereg.rule.divergence import refutable
 from prereg.study.analysis import AtStep, OverLast
-from prereg.study.claim import Claim, weights_in_words
+from prereg.study.claim import Claim
 from prereg.study.designs.per_task import of_any_task, said_once, tasks_of
 from prereg.study.spec import Study
 from prereg.study.verbs import KINDS, Rejected, Verb, VerbKind
@@ -77,8 +77,6 @@ class ClaimFacts:
     right: str
     is_interaction: bool
     """Whether a side is a difference of arms."""
-    weights: str
-    """Of a trend: the weight of every level."""
     bound: str
     """Of a claim against a constant: the constant."""
     tasks: tuple[str, ...]
@@ -112,10 +110,9 @@ def _claim_facts(study: Study, label: str, name: str) -> ClaimFacts:
         percent=hypothesis.percent is not None,
         # A difference of differences has no percentage but on the logarithm.
         reading=f"{_LOGARITHM['log']} of the {read}" if interaction and hypothesis.percent is not None else read,
-        left=left if claim.trend is None else claim.trend.text,
+        left=left,
         right=right,
         is_interaction=interaction,
-        weights="" if claim.trend is None else weights_in_words(claim.trend, study.factors),
         bound=f"that of {bound}" if hypothesis.scale != "raw" and hypothesis.percent is None else bound,
         tasks=tasks_of(study, label),
         support=_null(study, name, claim.kind.supported),
@@ -152,8 +149,8 @@ def amount(study: Study, name: str, value: float) -> str:
     registered."""
     hypothesis = study.hypotheses[name]
     if hypothesis.percent is not None and value == hypothesis.smallest:
-        return f"{compact(hypothesis.percent)}% ({compact(value)} in the natural logarithm){_per(study, name)}"
-    return _on_scale(study, name, value) + _per(study, name)
+        return f"{compact(hypothesis.percent)}% ({compact(value)} in the natural logarithm)"
+    return _on_scale(study, name, value)
 
 
 def _on_scale(study: Study, name: str, value: float) -> str:
@@ -172,13 +169,7 @@ def _on_scale(study: Study, name: str, value: float) -> str:
 
 def _bare(study: Study, name: str, value: float) -> str:
     """The same without its explanation, for a formula."""
-    return _on_scale(study, name, value).partition(" (")[0] + _per(study, name)
-
-
-def _per(study: Study, name: str) -> str:
-    """What the effect of a trend is per."""
-    trend = study.claims[name].trend
-    return "" if trend is None else f" {trend.per}"
+    return _on_scale(study, name, value).partition(" (")[0]
 
 
 def value_read(study: Study, name: str) -> str:
@@ -305,7 +296,7 @@ def margin(claim: Claim, smallest: float, unit: str) -> str:
     """The smallest difference that matters with its unit, or in percent where the study writes it so."""
     if claim.percent is None:
         return f"{compact(smallest)} {after_number(unit)}".strip()
-    return f"{compact(claim.percent)}%" + ("" if claim.trend is None else f" {claim.trend.per}")
+    return f"{compact(claim.percent)}%"
 
 
 def zone_in_words(verb: Verb, better: Better, zone: str) -> str:

@@ -26,7 +26,6 @@ Config = Training | dict[str, JsonValue]
 
 _UNSAID: dict[str, Any] = {
     "model.head_size": None,
-    "data.mixture": None,
     "model.final_norm": "block",
     "model.qk_norm": False,
     "model.feed_width": None,
@@ -37,14 +36,13 @@ _UNSAID: dict[str, Any] = {
     "optim.decay": 0.2,
     "optim.ema": 0.0,
     "budget.tokens": None,
-    "budget.max_memory_gib": None,
     "budget.max_wall_s": None,
     "budget.micro_batch": None,
     "numerics.recompute": "none",
     "numerics.compile": False,
 }
 """Fields with the defaults that nobody asks about: a base is described by them only where it has another value."""
-_MAPPINGS = ("data.mixture", "data.tokenizer", "model.init")
+_MAPPINGS = ("data.tokenizer", "model.init")
 """Fields whose value may be a mapping."""
 
 
@@ -130,16 +128,16 @@ def base_parts(
     with_words = [path for path in fields_with_words() if path in at]
     for path in (*with_words, *(path for path in at if path not in with_words)):
         value = at[path]
-        if path in without or not _is_described(path, at) or (path == "data.corpus" and "data.mixture" in without):
+        if path in without or not _is_described(path, at):
             continue
         momentum = path == "optim.betas" and "optim.eps" in without and at["optim.name"] == "sgd"
         getattr(parts, path.partition(".")[0]).append(
             words(path, value, momentum=True) if momentum else words(path, value)
         )
     # 2. What the fields alone do not say: that each arm has its own corpus, or how long the one is.
-    if without & {"data.corpus", "data.mixture"}:
+    if "data.corpus" in without:
         parts.data.insert(0, "corpus of its arm")
-    if corpus is not None and corpus.name == study.base.data.corpus and study.base.data.mixture is None:
+    if corpus is not None and corpus.name == study.base.data.corpus:
         name = quoted(corpus.name)
         parts.data[0] = parts.data[0].replace(name, f"{name} ({extent(corpus)})", 1)
     return parts
@@ -147,8 +145,6 @@ def base_parts(
 
 def _is_described(path: str, at: Mapping[str, Any]) -> bool:
     """Whether a base is described by a field: not by one of `_UNSAID` at its default, unless something reads it."""
-    if path == "data.corpus" and at["data.mixture"]:
-        return False
     # The length of the decay means something only under the schedule that decays.
     in_play = path == "optim.decay" and at["optim.schedule"] == "wsd"
     return path not in _UNSAID or at.get(path, _UNSAID[path]) != _UNSAID[path] or in_play

@@ -6,7 +6,7 @@ here, and reports take their units from here. A metric is defined once, in the t
 To add a metric: a row of `_TABLE` under its suite, and its value in the module of `ablate/evaluation` that computes the
 suite; `python -m docs.generator` writes it into docs/metrics.md. To add a suite: also a row of `SUITES` and its name in
 `Suite`. Readers: `METRICS` (curves), `TASK_METRICS`, `ITEM_METRICS` (means over items), `declaration_of` (any of them),
-`source_of`, `task_of`.
+`task_of`.
 """
 
 from __future__ import annotations
@@ -213,9 +213,6 @@ EVERY_STEP: Final = ("train/loss", "train/grad_norm")
 
 _COUNTED: Final = {"block N": "block", "bin N": "bin", "prompt N": "prompt", "N examples": "shots"}
 _NUMBERED: Final = re.compile(r"(.+_)(0|[1-9][0-9]{0,3})")
-OF_SOURCES: Final = ("val/loss", "val/bits_per_byte")
-"""Metrics that are recorded of each source of a mixture too, as METRIC/SOURCE."""
-_SOURCE: Final = re.compile(rf"({'|'.join(OF_SOURCES)})/([A-Za-z0-9][A-Za-z0-9_-]*)")
 OF_TASKS: Final = r"harness/accuracy(?:_shots_(?:0|[1-9][0-9]{0,3}))?"
 """Metrics that can be claimed of each task too, as METRIC/TASK: means over the scored items of that task."""
 _TASK: Final = re.compile(rf"({OF_TASKS})/([A-Za-z0-9][\w.-]*)")
@@ -329,21 +326,16 @@ class Catalogue(Mapping[str, Metric]):
     def __getitem__(self, name: str) -> Metric:
         if name in self._listed:
             return self._listed[name]
-        # Not in the table itself: a member of a family, a task of a mean over items, a source of a mixture.
+        # Not in the table itself: a member of a family, a task of a mean over items.
         family, number = self._member(name)
         if family is not None:
             return replace(family, name=name, definition=re.sub(r"\bN\b", number, family.definition))
-        source, task = source_of(name), task_of(name)
+        task = task_of(name)
         if task is not None:
             all_tasks = self[name.removesuffix(f"/{task}")]
             of_one = all_tasks.definition.replace("the items of all tasks", f"the items of the task {task}")
             return replace(all_tasks, name=name, definition=of_one)
-        if source is None:
-            raise KeyError(name)
-        all_sources = self._listed[name.removesuffix(f"/{source}")]
-        of_part = f"the validation part of '{source}'"
-        of_source = all_sources.definition.replace("the validation split", of_part)
-        return replace(all_sources, name=name, definition=of_source)
+        raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._listed)
@@ -373,16 +365,6 @@ class Catalogue(Mapping[str, Metric]):
         # A number has one spelling: `grad/layer_03` would be a second name of the same metric.
         numbered = _NUMBERED.fullmatch(name)
         return (self._families.get(numbered[1]), numbered[2]) if numbered else (None, "")
-
-
-def source_of(name: str) -> str | None:
-    """The source of a mixture that a metric is about; none where it is about no single one.
-
-    >>> source_of("val/loss/wiki"), source_of("val/loss")
-    ('wiki', None)
-    """
-    parts = _SOURCE.fullmatch(name)
-    return parts[2] if parts else None
 
 
 def task_of(name: str) -> str | None:

@@ -22,7 +22,7 @@ from prereg.registry.ledger_entry import AmendedEntry, Difference, Entry, Eviden
 from prereg.registry.registration import bases_of
 from prereg.study.claim import parse_claim
 from prereg.study.spec import Study
-from prereg.text import counted, listed
+from prereg.text import counted
 
 Scope = Literal[
     "nothing", "hypothesis", "role", "arm", "level", "baseline", "hypotheses", "stability", "everything", "verdict"
@@ -95,12 +95,6 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
         scope="hypotheses",
         said="every hypothesis",
         why="another test, level, correction or handling of lost runs",
-    ),
-    AmendmentEffect(
-        fields=("reuses",),
-        scope="hypotheses",
-        said="every hypothesis",
-        why="with runs that another study has sealed, every claim is exploratory",
     ),
     AmendmentEffect(
         fields=("components",),
@@ -205,19 +199,6 @@ def affected(study: Study, amendments: Iterable[AmendedEntry]) -> Affected:
         hypotheses={name: tuple(hypotheses[name]) for name in study.hypotheses if name in hypotheses},
         arms={arm: tuple(arms[arm]) for arm in study.arms if arm in arms},
         verdict=tuple(verdict),
-    )
-
-
-def with_reuse(study: Study, amended: Affected) -> Affected:
-    """The same, and every hypothesis and arm of a study that has sealed runs of others again."""
-    if not study.reuses:
-        return amended
-    why = f"runs that {listed(study.reuses)} had sealed"
-    return amended.model_copy(
-        update={
-            "hypotheses": {name: (why, *amended.hypotheses.get(name, ())) for name in study.hypotheses},
-            "arms": {arm: (why, *amended.arms.get(arm, ())) for arm in study.arms},
-        }
     )
 
 

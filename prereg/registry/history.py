@@ -242,8 +242,7 @@ class Repeated(FrozenModel):
             f"{counted(len(self.arms), 'arm')} ({arms}) with seeds {ranged(self.seeds)} are runs of '{self.study}' too "
             f"({self.known.event}, {moment(self.known.at)}). A claim chosen by what those showed promises nothing. "
             + (
-                "With the same code and data, registration is refused: "
-                f"write seeds: fresh {len(self.seeds)}; or reuses: [{self.study}], which makes every claim exploratory"
+                f"With the same code and data, registration is refused: write seeds: fresh {len(self.seeds)}"
                 if self.sealed
                 else f"The report names such runs. Other seeds would be new data (seeds: fresh {len(self.seeds)})"
             )

@@ -32,6 +32,7 @@ from prereg.registry.run_order import cells_in_order
 from prereg.study.analysis import AtStep
 from prereg.study.command import MetricsFile, ScriptPin
 from prereg.study.measure import Measure
+from prereg.study.removed import config_with_removed
 from prereg.study.spec import Study
 from prereg.study.training import Training
 
@@ -91,20 +92,13 @@ class RunSpec(Planned):
     measure: Measure
     """What to observe."""
     corpus: CorpusPin
-    """The registered corpus; of several, the first by name."""
-    corpora: dict[str, CorpusPin] = {}
-    """Every registered corpus that this run reads, by name; empty where `corpus` is all."""
+    """The registered corpus that it reads."""
     tokenizer: str | None = None
     """sha256 of the registered tokenizer, where one was registered."""
     own: dict[str, CheckPin] = {}
     """The registered code of the study's own metrics, by name."""
     tasks: TaskPin | None = None
     """The registered zero- and few-shot tasks, if there are any."""
-
-    @property
-    def pins(self) -> dict[str, CorpusPin]:
-        """Every corpus that this run reads, by name."""
-        return self.corpora or {self.corpus.name: self.corpus}
 
     @property
     def steps(self) -> int:
@@ -164,8 +158,9 @@ def recipe_sha256(spec: RunSpec | CommandSpec) -> str:
     # Neither study nor arm nor metrics: the same run under another name must have the same recipe.
     made_of: dict[str, JsonValue] = {"seed": spec.seed}
     if isinstance(spec, RunSpec):
-        made_of["config"] = spec.config.model_dump(mode="json")
-        made_of["data"] = {name: pin.sha256 for name, pin in spec.pins.items()}
+        # Removed fields are in it: seals of the same run that an earlier version wrote have the same hash.
+        made_of["config"] = config_with_removed(spec.config.model_dump(mode="json"))
+        made_of["data"] = {spec.corpus.name: spec.corpus.sha256}
         made_of["tokenizer"] = spec.tokenizer
     else:
         made_of["config"] = spec.config
@@ -210,8 +205,8 @@ def planned_runs(
 
 
 def _built_in(registration: Registration, variant: str, seed: int) -> RunSpec:
-    study, corpora = registration.study, registration.corpora_of(variant)
-    assert corpora, study.study
+    study, corpus = registration.study, registration.corpus_of(variant)
+    assert corpus is not None, study.study
     return RunSpec(
         study=study.study,
         registration=registration.runs_sha256,
@@ -220,8 +215,7 @@ def _built_in(registration: Registration, variant: str, seed: int) -> RunSpec:
         config=study.training(variant),
         measure=study.measure,
         diverged_above=study.stable.diverged.loss_above,
-        corpus=next(iter(corpora.values())),
-        corpora={} if registration.data is None else corpora,
+        corpus=corpus,
         tokenizer=registration.tokenizer_of(variant),
         own={metric.name: registration.own_checks[metric.name] for metric in study.measure.own},
         tasks=registration.tasks,

@@ -396,12 +396,12 @@ def draft(loaded: Loaded, pins: Pins) -> Registration:
 
 
 def refuse_sealed_elsewhere(entries: Iterable[Entry], registration: Registration, loaded: Loaded) -> None:
-    """Refuse runs that another study of the ledger has sealed already, unless the study's file declares it."""
+    """Refuse runs that another study of the ledger has sealed already."""
     used_again = {run.cell for run in registration.reused}
     # By what runs are made of and not by names: a copy of a study under another name has the same recipes.
     for other_study, of_study in sealed_elsewhere(entries, registration).items():
         seals = [(cell, entry) for cell, entry in of_study if cell not in used_again]
-        if not seals or other_study in registration.study.reuses:
+        if not seals:
             continue
         (arm, seed), first = seals[0]
         if registration.study.base_runs == "shared":
@@ -417,8 +417,7 @@ def refuse_sealed_elsewhere(entries: Iterable[Entry], registration: Registration
             f"'{other_study}' has sealed {counted(len(cells), 'run')} of this study, the first {arm} seed {seed}: the "
             f"same configuration, code, data and seed (entry {first.index}, {moment(first.at)})",
             required="runs that nobody has seen: a claim that they may have suggested promises nothing",
-            fix=f"seeds: fresh {registration.study.n_seeds}; or reuses: [{other_study}], which makes every claim "
-            "exploratory",
+            fix=f"seeds: fresh {registration.study.n_seeds}",
             where=Where(file=loaded.path, line=loaded.line(("seeds",))),
         )
 

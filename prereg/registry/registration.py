@@ -199,13 +199,11 @@ class Registration(Pins):
         words: dict[str, str] = {field: text for entry in self.rewordings for field, text in entry.words.items()}
         return self.study.model_copy(update=words) if words else self.study
 
-    def corpora_of(self, arm: str) -> dict[str, CorpusPin]:
-        """The pins of every corpus that an arm reads; none where the trainer is the user's own command."""
-        if self.corpus is None:
-            return {}
+    def corpus_of(self, arm: str) -> CorpusPin | None:
+        """The pin of the corpus that an arm reads; none where the trainer is the user's own command."""
         if self.data is None:
-            return {self.corpus.name: self.corpus}
-        return {name: self.data.corpora[name] for name in self.study.training(arm).data.sources}
+            return self.corpus
+        return self.data.corpora[self.study.training(arm).data.corpus]
 
     def commit_of(self, arm: str) -> CommitPin | None:
         """What the commit of an arm meant; none where its code is that of the root."""
@@ -246,17 +244,6 @@ class Registration(Pins):
         # A pilot's run reads with the tokenizer of the arm that it tunes.
         pilot = self.study.pilots.get(arm)
         return None if self.data is None else self.data.tokenizers[arm if pilot is None else pilot.of]
-
-
-def reading_sha256(pins: Iterable[tuple[str, str]]) -> str:
-    """One hash for what a run reads, from (name, sha256) of each corpus: of one corpus, its own.
-
-    >>> reading_sha256([("toy", "ab12")])
-    'ab12'
-    """
-    named = dict(pins)
-    # Of one corpus its own hash: a run keeps its identity when a second corpus becomes possible.
-    return next(iter(named.values())) if len(named) == 1 else sha256_of({"mixture": named})
 
 
 def promise_sha256(promise: Mapping[str, Any]) -> str:

@@ -191,8 +191,7 @@ class Hypothesis(FrozenModel):
     """ARM VERB METRIC [by at least D] [than ARM]; the verb is lowers, raises, changes, does_not_worsen or
     does_not_change. `lowers M by at least D` is supported only by an effect of D or more; `lowers M` by any effect. In
     place of an arm: mean(a, b), or (a - b) on both sides. With a constant: ARM lowers METRIC below NUMBER, ARM raises
-    METRIC above NUMBER, and [by at least D] after it; one-sided. D may be a percentage, of geometric means.
-    In place of the arm trend(FACTOR), trend(log2 FACTOR) or trend(log10 FACTOR): the slope over a factor's values."""
+    METRIC above NUMBER, and [by at least D] after it; one-sided. D may be a percentage, of geometric means."""
     smallest: Annotated[float, Field(ge=0.0), WithJsonSchema(_SMALLEST)]
     """The smallest difference that matters, in the metric's own unit on the claim's scale. A claim `by at least D` says
     it already, and `smallest` is then D. A percentage, 2%, is a ratio of geometric means over

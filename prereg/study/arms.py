@@ -22,6 +22,7 @@ from prereg.errors import FieldPath, SpecError, field_error, nearest
 from prereg.registry.canon import canonical_bytes
 from prereg.study.command import texts_of
 from prereg.study.faults import spec_error
+from prereg.study.removed import removed_error
 from prereg.study.training import Training
 
 Config = Training | dict[str, JsonValue]
@@ -193,10 +194,10 @@ def apply_overrides(base: Config, overrides: Mapping[str, JsonValue], paths: Map
         for part in parents:
             below = branch.get(part)
             if not isinstance(below, dict):
-                raise _unknown(key, tree, paths[key])
+                raise _unknown(key, base, tree, paths[key])
             branch = below
         if leaf not in branch:
-            raise _unknown(key, tree, paths[key])
+            raise _unknown(key, base, tree, paths[key])
         # Of the built-in trainer every mapping below a section is a value (`init: {normal: 0.02}`). Of a free mapping
         # one that replaces a mapping by a mapping means the value, and anything else has lost the path to its field.
         section = (
@@ -224,7 +225,9 @@ def apply_overrides(base: Config, overrides: Mapping[str, JsonValue], paths: Map
         raise fault.at(field=paths[_blamed(fault.where.field, overrides)]) from None
 
 
-def _unknown(key: str, tree: Mapping[str, Any], path: FieldPath) -> SpecError:
+def _unknown(key: str, base: Config, tree: Mapping[str, Any], path: FieldPath) -> SpecError:
+    if isinstance(base, Training) and (removed := removed_error(("base", *key.split(".")), path)):
+        return removed
     required = "the dotted path of a field under base"
     return field_error(path, f"'{key}' is not a field of the base", required, nearest(key, texts_of(tree)))
 

@@ -14,15 +14,6 @@ NUMBER after `by at least` may be a percentage: the margin is then a ratio, and 
 `below` and `above` compare with a constant: the weights of the left side then sum to one, and the right side has no
 arm. The claim is one-sided (inside the tool `lowers_below` and `raises_above`, or `_by` with a least effect).
 
-`trend(rate)` is the least-squares slope of arm means over the values of a factor; it has no right side, and the effect
-is per unit of the value, or of its logarithm. With x the value that a level sets (or its logarithm) and k arms at each
-level, an arm's weight is
-
-    (x - mean(x)) / sum((x - mean(x))^2) / k
-
-which sums to 0, and times the arms' means to the slope: their linear contrast, per unit of x (Fisher 1925, orthogonal
-polynomials; Maxwell and Delaney 2004, chapter 6, for unequal spacing). Other factors are averaged.
-
 Without `than`, the other side is the study's baseline. A claim resolves to weights over arms that
 sum to zero; the effect is always the left side minus the right side. `mean(a, b, c)` weighs its arms equally, and
 `(0.5*a + 0.5*b)` is the mean of two. `+` and `-` stand between spaces, because names of arms may contain hyphens. A
@@ -38,40 +29,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import product
-from math import fsum, inf, isinf, log1p, log2, log10
-from typing import Any, Literal, NamedTuple, cast, get_args
+from math import inf, isinf, log1p
+from typing import Any, NamedTuple, cast
 
-from pydantic import JsonValue
-
-from prereg.errors import ClaimError, FieldPath, field_error, nearest
+from prereg.errors import ClaimError
 from prereg.grammar import Expected, Language
 from prereg.metrics.catalogue import Better
 from prereg.study.presentation import NO_LABELS, Labels
+from prereg.study.removed import SINCE
 from prereg.study.verbs import BEYOND, KINDS, VERBS, PlainVerb, Verb, VerbKind
 from prereg.text import compact, side
-
-TrendScale = Literal["raw", "log2", "log10"]
-Levels = Mapping[str, Mapping[str, JsonValue]]
-
-
-@dataclass(frozen=True)
-class Trend:
-    """A slope over the values of a factor."""
-
-    factor: str
-    scale: TrendScale = "raw"
-
-    @property
-    def text(self) -> str:
-        """As a study writes it."""
-        return f"trend({self.factor})" if self.scale == "raw" else f"trend({self.scale} {self.factor})"
-
-    @property
-    def per(self) -> str:
-        """What an effect is per."""
-        step = {"raw": "unit", "log2": "doubling", "log10": "factor of ten"}[self.scale]
-        return f"per {step} of {self.factor}"
 
 
 @dataclass(frozen=True)
@@ -90,8 +57,6 @@ class Claim:
     """The left side where the study writes it by a function of arms, such as `mean(a, b)`."""
     right_as_written: str = ""
     """The right side likewise."""
-    trend: Trend | None = None
-    """The slope that the left side is; without a study's factors it has no weights."""
     percent: float | None = None
     """The margin in percent, where the study writes it so; `by`, and `smallest`, are then on the natural logarithm."""
     constant: float | None = None
@@ -192,7 +157,6 @@ _END = r"(?![^\s()])"
 _VERBS = dict(zip(("LOWERS", "RAISES", "CHANGES", "WORSENS", "SAME"), VERBS, strict=True))
 _EXAMPLE = "layernorm lowers val/loss by at least 0.02"
 _OF_MEANS = "mean(ARM, ARM), with two arms or more, a comma between them and a parenthesis at the end"
-_OF_TRENDS = "trend(FACTOR), trend(log2 FACTOR) or trend(log10 FACTOR)"
 _OF_UNITS = "a margin is in the metric's own unit, or in percent"
 _OF_MARGINS = (
     "'by at least' and a number above zero, in the metric's own unit on the claim's scale; or a percentage above zero, "
@@ -200,32 +164,27 @@ _OF_MARGINS = (
 )
 _OF_CONSTANTS = "lowers METRIC below NUMBER [by at least D], or raises METRIC above NUMBER [by at least D]"
 # Verbs are split by what may follow them, so that the parser itself refuses `changes M by at least D`, at the `by`.
-# Terminals with `.1` win over NAME where both may come next: `mean (`, `0.5*` and `log2 rate` are told from the name
+# Terminals with `.1` win over NAME where both may come next: `mean (` and `0.5*` are told from the name
 # of an arm by what follows, which a pattern may look ahead at. So an arm may be called `mean`.
 CLAIMS = Language(
     rules=rf"""
         claim: side _ordered least? than? | side _bounded least? | side _open than?
-            | trend (_ordered least? | _open)
         _ordered: (LOWERS | RAISES) METRIC
         _bounded: LOWERS METRIC _BELOW CONSTANT | RAISES METRIC _ABOVE CONSTANT
         _open: (CHANGES | WORSENS | SAME) METRIC
         ?side: NAME -> arm | "(" term (SIGN term)* ")" -> sum | _MEAN "(" MEMBER ("," MEMBER)+ ")" -> mean
         term: (WEIGHT "*")? NAME
-        trend: _TREND "(" SCALE? FACTOR ")"
         least: _BY _AT _LEAST LEAST
         than: _THAN side
 
         NAME: /[^\s()*,+-][^\s()*,]*/
         MEMBER: NAME
-        FACTOR: NAME
         METRIC: /[^\s()]+/
         CONSTANT: /-?{_NUMBER}{_END}/
         LEAST: /{_NUMBER}%?{_END}/
         WEIGHT.1: /\d+(\.\d+)?(?=\s*\*)/
         SIGN: /[+-](?=\s)/
-        SCALE.1: /({"|".join(get_args(TrendScale))})(?=\s+[^\s()])/
         _MEAN.1: /mean(?=\s*\()/
-        _TREND.1: /trend(?=\s*\()/
     """,
     keywords=_VERBS
     | {"_BELOW": "below", "_ABOVE": "above", "_BY": "by", "_AT": "at", "_LEAST": "least", "_THAN": "than"},
@@ -237,8 +196,6 @@ CLAIMS = Language(
         Expected("SIGN", "'+', '-' or ')'", "(ARM - ARM), with spaces around the sign", "(a - b)"),
         Expected("MEMBER", "an arm", _OF_MEANS, "mean(fast, faster)"),
         Expected("COMMA", "a comma", _OF_MEANS, "mean(fast, faster)"),
-        Expected("FACTOR", "a factor", _OF_TRENDS, "trend(rate) lowers val/loss"),
-        Expected("RPAR", "the ')'", _OF_TRENDS, "trend(rate) lowers val/loss"),
         Expected("_AT", "'at least'", _OF_MARGINS, "claim: {before} at least {after}"),
         Expected("_LEAST", "'least'", _OF_MARGINS, "claim: {before} least {after}"),
         Expected("LEAST", "a least effect", _OF_MARGINS, f"claim: {_EXAMPLE}"),
@@ -255,7 +212,7 @@ CLAIMS = Language(
             "claim: a lowers val/loss by at least 0.02 than b; of another verb, smallest: 0.02",
         ),
         "than": (
-            "two sides, or one: a trend, and a claim against a constant, has no other side",
+            "two sides, or one: a claim against a constant has no other side",
             "claim: {before}",
         ),
         "%": ("a percentage without a blank", "claim: {before}%"),
@@ -286,17 +243,23 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
       required: one of lowers, raises, changes, does_not_worsen, does_not_change
       try:      did you mean 'lowers'?
     """
+    if re.match(r"\s*trend\s*\(", text):
+        raise ClaimError(
+            f"a claim about a trend is gone since {SINCE}",
+            required="a claim about arms",
+            fix="two levels, such as high lowers val/loss than low",
+        )
     # The tree: a side, a verb, a metric, then what may come after them, told apart by its rule or terminal.
     written, verb, metric, *rest = CLAIMS.parse(text).children
     parts = {part.type if isinstance(part, str) else str(part.data): part for part in rest}
 
-    left, trend = _side(written)
+    left = _side(written)
     plain = cast("PlainVerb", str(verb))
     by, percent = _least(parts["least"], plain, text) if "least" in parts else (None, None)
     constant = float(str(parts["CONSTANT"])) if "CONSTANT" in parts else None
-    right, _ = _side(parts["than"]) if "than" in parts else (_Side({baseline: 1.0}), None)
-    if trend is not None or constant is not None:
-        right = _Side({})  # a slope and a constant are compared with no arm, not with the baseline
+    right = _side(parts["than"]) if "than" in parts else _Side({baseline: 1.0})
+    if constant is not None:
+        right = _Side({})  # a constant is compared with no arm, not with the baseline
 
     # Inside the tool a margin or a constant makes another verb, so that each row of `KINDS` has one pair of nulls.
     suffix = "_by" if by is not None else "" if constant is None else f"_{BEYOND[plain]}"
@@ -310,7 +273,6 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
         right_as_written=right.as_written,
         constant=constant,
         percent=percent,
-        trend=trend,
     )
     # Sentences that the grammar takes and that are no contrast: the parser knows no sums.
     for refusal in _NO_CONTRAST:
@@ -330,12 +292,6 @@ class _Refusal(NamedTuple):
 
 
 _NO_CONTRAST = (
-    _Refusal(
-        lambda claim: claim.trend is not None and claim.verb == "does_not_worsen",
-        "claim '{text}' asks whether a trend worsens",
-        "lowers, raises, changes or does_not_change, of a trend",
-        "trend(rate) does_not_change val/loss",
-    ),
     _Refusal(
         lambda claim: (
             claim.constant is not None
@@ -362,23 +318,20 @@ _NO_CONTRAST = (
 
 
 class _Side(NamedTuple):
-    """Weights by arm; a trend gets them from the factors of its study."""
+    """Weights by arm."""
 
     weights: Mapping[str, float]
     as_written: str = ""
     """How the study writes it, where it does so by a function of arms."""
 
 
-def _side(tree: Any) -> tuple[_Side, Trend | None]:
+def _side(tree: Any) -> _Side:
     """One side of a claim, from its tree."""
     match tree.data, [*tree.children]:
         case "than", [side]:
             return _side(side)
-        case "trend", [*scale, factor]:
-            trend = Trend(str(factor), cast("TrendScale", str(scale[0]) if scale else "raw"))
-            return _Side({}, trend.text), trend
         case "mean", arms:
-            return _mean([str(arm) for arm in arms]), None
+            return _mean([str(arm) for arm in arms])
         case "sum", [first, *others]:
             weights: dict[str, float] = {}
             # Terms and signs by turns; the first term has no sign.
@@ -389,8 +342,8 @@ def _side(tree: Any) -> tuple[_Side, Trend | None]:
                     fault = f"{weight[0]:.80} as the weight of '{arm}'"
                     raise ClaimError(fault, required="a number above zero", fix="0.5*ARM")
                 weights[arm] = weights.get(arm, 0.0) + (size if sign == "+" else -size)
-            return _Side(weights), None
-    return _Side({str(tree.children[0]): 1.0}), None
+            return _Side(weights)
+    return _Side({str(tree.children[0]): 1.0})
 
 
 def _mean(arms: list[str]) -> _Side:
@@ -472,93 +425,3 @@ def log_margin(percent: float, *, falls: bool) -> float:
     """
     # log1p keeps its digits for a margin of a fraction of a percent.
     return -log1p(-percent / 100.0) if falls else log1p(percent / 100.0)
-
-
-def with_weights(claim: Claim, factors: Mapping[str, Levels]) -> Claim:
-    """The claim, with the weights of its arms where it is a trend. Raises `StudyError` where the factor has none."""
-    if claim.trend is None:
-        return claim
-    slopes = level_weights(claim.trend, factors)
-    at = list(factors).index(claim.trend.factor)
-    # Arms are named by their levels, as `prereg.study.arms` names them; a level's weight is shared by all its arms.
-    arms = list(product(*(list(levels) for levels in factors.values())))
-    arms_of_a_level = len(arms) // len(slopes)
-    return replace(claim, left={"-".join(levels): slopes[levels[at]] / arms_of_a_level for levels in arms})
-
-
-def level_weights(trend: Trend, factors: Mapping[str, Levels]) -> dict[str, float]:
-    """Level -> its weight in the slope, all its arms together.
-
-    >>> level_weights(Trend("rate", "log10"), {"rate": {"low": {"lr": 0.1}, "high": {"lr": 1.0}}})
-    {'low': -1.0, 'high': 1.0}
-    """
-    # (x - mean(x)) / sum((x - mean(x))^2); fsum, so that the order of levels moves no bit.
-    scores = _scores(trend, factors)
-    middle = fsum(scores.values()) / len(scores)
-    squares = fsum((score - middle) ** 2 for score in scores.values())
-    return {level: (score - middle) / squares for level, score in scores.items()}
-
-
-def weights_in_words(trend: Trend, factors: Mapping[str, Levels]) -> str:
-    """The weight of every level, for a reader.
-
-    >>> rates = {"rate": {"low": {"lr": 0.1}, "high": {"lr": 1.0}}}
-    >>> print(weights_in_words(Trend("rate", "log10"), rates).partition(": ")[2])
-    the sum of low (0.1) −1, high (1) 1
-    """
-    values, weights = _values(trend, factors), level_weights(trend, factors)
-    terms = ", ".join(f"{level} ({compact(values[level])}) {compact(weight)}" for level, weight in weights.items())
-    averaged = "; other factors are averaged" if len(factors) > 1 else ""
-    return f"{trend.text} is the least-squares slope over {trend.factor}, {trend.per}: the sum of {terms}{averaged}"
-
-
-def _scores(trend: Trend, factors: Mapping[str, Levels]) -> dict[str, float]:
-    values = _values(trend, factors)
-    if trend.scale == "raw":
-        return values
-    for level, value in values.items():
-        if value <= 0.0:
-            raise field_error(
-                ("factors", trend.factor, level),
-                f"{trend.text} takes the logarithm of {value:g}",
-                "values above 0",
-                f"trend({trend.factor})",
-            )
-    return {level: (log2 if trend.scale == "log2" else log10)(value) for level, value in values.items()}
-
-
-def _values(trend: Trend, factors: Mapping[str, Levels]) -> dict[str, float]:
-    """Level -> the number that it sets."""
-    if trend.factor not in factors:
-        raise ClaimError(
-            f"'{trend.factor}' in {trend.text} is not a factor",
-            required="one of " + ", ".join(factors) if factors else "factors:, a trend is over the levels of one",
-            fix=nearest(trend.factor, factors) or "factors: {rate: {low: {lr: 0.1}, high: {lr: 0.2}}}",
-        )
-    place: FieldPath = ("factors", trend.factor)
-    levels, values = factors[trend.factor], dict[str, float]()
-    for level, overrides in levels.items():
-        # A level of a trend sets one field to one number: with two fields the slope would be over neither.
-        value = next(iter(overrides.values()), None)
-        # To Python, True is a number.
-        if len(overrides) != 1 or isinstance(value, bool) or not isinstance(value, int | float):
-            raise field_error(
-                (*place, level),
-                f"{trend.text}, and level '{level}' sets {_set_fields(overrides)}",
-                "one field in each level, to a number",
-                f"{level}: {{lr: 0.1}}, the base's value written out",
-            )
-        values[level] = float(value)
-    fields = {field for overrides in levels.values() for field in overrides}
-    if len(fields) > 1:
-        raise field_error(
-            place, f"{trend.text}, and its levels set {', '.join(sorted(fields))}", "the same field in each level"
-        )
-    if len(set(values.values())) < len(values) or len(values) < 2:
-        listed = ", ".join(f"{value:g}" for value in values.values())
-        raise field_error(place, f"{trend.text} over {listed}", "two different values or more")
-    return values
-
-
-def _set_fields(overrides: Mapping[str, JsonValue]) -> str:
-    return ", ".join(f"{field} to {value!r}" for field, value in overrides.items()) or "nothing"

@@ -249,7 +249,7 @@ def _both_ways(study: Study) -> Iterator[Match]:
 def _over_more_arms(study: Study, name: str, claim: Claim) -> str:
     if claim.constant is not None or len(claim.left) == len(claim.right) == 1:
         return ""
-    return "a difference of differences" if claim.trend is None else "a trend"
+    return "a difference of differences"
 
 
 _FACTS: dict[str, Fact] = {

@@ -21,7 +21,7 @@ from prereg.errors import ClaimError, FieldPath, SpecError, StudyFileError, Wher
 from prereg.frozen import BRANCH, field_texts
 from prereg.study.claim import parse_claim
 from prereg.study.command import words_of
-from prereg.study.removed import REMOVED, SINCE
+from prereg.study.removed import removed_error
 
 Fault = dict[str, Any]
 
@@ -92,13 +92,8 @@ def _error(chosen: Fault, *, model: type[BaseModel], form: str) -> SpecError:
     """One fault, at the path that a user knows."""
     path = _path(chosen)
     if chosen["type"] == "extra_forbidden":
-        if removed := REMOVED.get(path):
-            return SpecError(
-                f"the field '{path[-1]}' is gone since {SINCE}",
-                required="a study without it",
-                fix=removed.instead,
-                where=Where(field=path),
-            )
+        if removed := removed_error(path, path):
+            return removed
         fields = fields_at(model, path[:-1])
         # `layers` next to `model` was meant to be in it.
         below = [field for field in fields if path[-1] in fields_at(model, (*path[:-1], field))]

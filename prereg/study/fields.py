@@ -103,9 +103,6 @@ class StudyFields(YamlModel):
     that no registered study uses. With a test without pairs also a mapping ARM -> list, kept as `arm_seeds`."""
     arm_seeds: dict[Name, Annotated[tuple[Seed, ...], EACH_ONCE]] = Field(default_factory=dict)
     """Arm -> its seeds, where `seeds` is such a mapping: filled in when the study is read, and not written by hand."""
-    reuses: tuple[Name, ...] = ()
-    """Other studies of the ledger whose sealed runs this one has again: the same configuration, code, data and seeds.
-    Without it, registration is refused; with it, every claim is exploratory, and no verdict rests on one."""
     base_runs: Literal["own", "shared"] = "own"
     """Of a study that `ablate gate` carries out: `own` trains base anew for each comparison; `shared` takes the sealed
     runs that earlier comparisons by this study made of the same base commit, all of them, and trains what is missing.

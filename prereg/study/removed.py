@@ -7,10 +7,11 @@ value that stands for "not used", and a lock that used it is read by the version
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prereg.errors import FieldPath
+from prereg.errors import FieldPath, SpecError, Where
 
 SINCE: Final = "2026-11-29"
 
@@ -29,14 +30,35 @@ REMOVED: Final[Mapping[FieldPath, RemovedField]] = {
     ("assume", "sd"): RemovedField(
         None, "assume: {metrics: {METRIC: {sd: NUMBER}}}, or ablate design STUDY --pilot OTHER"
     ),
+    ("base", "budget", "max_memory_gib"): RemovedField(
+        None, "a claim about cost/peak_memory; every record has the peak of its run"
+    ),
+    ("base", "data", "mixture"): RemovedField(None, "data.corpus: NAME, of a corpus that holds all of the text"),
+    ("reuses",): RemovedField([], "seeds: fresh N, which no other study of the ledger has sealed"),
     ("measure", "uneven_steps"): RemovedField(None, "runs of one claim are evaluated at the same steps"),
 }
+
+
+def removed_error(path: FieldPath, written: FieldPath) -> SpecError | None:
+    """Return the error of a field that is gone, at the place where a file has `written` it; none for another field."""
+    for name, field in REMOVED.items():
+        # A part of its value, as an arm overrides it: data.mixture.wiki.
+        if path[: len(name)] == name:
+            return SpecError(
+                f"the field '{name[-1]}' is gone since {SINCE}",
+                required="a study without it",
+                fix=field.instead,
+                where=Where(field=written),
+            )
+    return None
 
 
 def without_removed(study: Mapping[str, Any]) -> dict[str, Any]:
     """Return the study of a lock without the removed fields. Raises `ValueError` for one that the study used."""
     current: dict[Any, Any] = dict(study)
     for path, field in REMOVED.items():
+        if path[0] == "base" and study.get("trainer") == "command":
+            continue  # the base of a user's own trainer has the user's own fields
         parent = current
         # Each mapping on the way is copied: the lock itself is hashed as it is.
         for key in path[:-1]:
@@ -49,3 +71,19 @@ def without_removed(study: Mapping[str, Any]) -> dict[str, Any]:
                 name = ".".join(map(str, path))
                 raise ValueError(f"it uses '{name}', which is gone since {SINCE}: read it with an earlier version")
     return current
+
+
+def config_without_removed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration of the built-in trainer without the removed fields. Raises `ValueError` for one in use."""
+    current: dict[str, Any] = without_removed({"base": config})["base"]
+    return current
+
+
+def config_with_removed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration of the built-in trainer as earlier versions wrote it: removed fields at their unused
+    value. Seals in older ledgers hold its hash."""
+    earlier: dict[Any, Any] = deepcopy(dict(config))
+    for path, field in REMOVED.items():
+        if path[0] == "base":
+            earlier[path[1]][path[2]] = field.unused
+    return earlier

@@ -23,7 +23,7 @@ from prereg.rule.condition import contradictions
 from prereg.rule.rule import Rule
 from prereg.study.analysis import Step, steps_of
 from prereg.study.arms import Arm, resolve_arms
-from prereg.study.claim import Claim, parse_claim, with_groups, with_weights
+from prereg.study.claim import Claim, parse_claim, with_groups
 from prereg.study.designs.components import components_write_the_rest, written_by_components
 from prereg.study.designs.tune import Pilot, pilots_of
 from prereg.study.faults import spec_error
@@ -175,10 +175,8 @@ class Study(StudyFields):
         return claims
 
     def contrast(self, claim: str) -> Claim:
-        """A claim about arms of this study, parsed, with the weights of its arms. Raises `ClaimError`, or `SpecError`
-        at the factor of a trend that has none."""
-        parsed = parse_claim(claim, baseline=self.baseline)
-        return with_groups(with_weights(parsed, self.factors), self.arm_groups)
+        """A claim about arms of this study, parsed, with the weights of its arms. Raises `ClaimError`."""
+        return with_groups(parse_claim(claim, baseline=self.baseline), self.arm_groups)
 
     @cached_property
     def arm_groups(self) -> dict[str, tuple[str, ...]]:
@@ -263,10 +261,8 @@ class Study(StudyFields):
         return metric.better if metric is not None else "neither"
 
     def unit(self, hypothesis: str) -> str:
-        """The unit of a claim's effect; of a trend per unit of its values."""
-        claim = self.claims[hypothesis]
-        unit = unit_of(claim.metric, self.hypotheses[hypothesis].scale, self.own_units)
-        return unit if claim.trend is None else f"{unit} {claim.trend.per}".strip()
+        """The unit of a claim's effect."""
+        return unit_of(self.claims[hypothesis].metric, self.hypotheses[hypothesis].scale, self.own_units)
 
     def better(self, name: str) -> Better:
         """Which way a metric improves: as declared, or as a claim about it says."""

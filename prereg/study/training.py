@@ -157,12 +157,6 @@ class Data(FrozenModel):
 
     corpus: str = "toy"
     """Name of a corpus (`ablate corpus list`)."""
-    mixture: Annotated[dict[str, Annotated[float, Field(ge=0.0)]], Field(min_length=2)] | None = None
-    """Several corpora by name and weight, in place of `corpus`. Each window's source is drawn in proportion to the
-    weights (Xie et al. 2023 call them domain weights). `val/loss` and the other
-    validation metrics are over the validation parts of all sources, every token alike; `val/loss/SOURCE` and
-    `val/bits_per_byte/SOURCE` over that of one. A source of weight 0 is validated and never trained on: arms that list
-    the same sources share tokenizer and validation text, whatever their weights."""
     tokenizer: Tokenizer = "char"
     """`char`: one token per character; `{bpe: N}`: byte-level BPE with N entries, trained on the training split only;
     `{file: tokenizer.json}`: a tokenizer that exists, as Hugging Face stores it; `own`: the token ids that a corpus of
@@ -170,23 +164,6 @@ class Data(FrozenModel):
     validation: Validation = 0.1
     """Share of the text (of shards: of the tokens), taken from its end, that is never trained on; `own` where the
     corpus comes with a validation part of its own, which is then read whole."""
-
-    @model_validator(mode="after")
-    def _mixture_is_one(self) -> Self:
-        if self.mixture is None:
-            return self
-        if not any(self.mixture.values()):
-            raise ValueError("every weight of the mixture is 0; give one source at least a weight above 0")
-        # "toy" is the default of `corpus`: next to a mixture it means that nobody named one.
-        if self.corpus not in self.mixture and self.corpus != "toy":
-            raise ValueError(f"corpus '{self.corpus}' is not among the sources of the mixture, and would not be read")
-        return self
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The corpora it reads, by name."""
-        # By name: the order in which a file lists its sources must not change what is drawn.
-        return tuple(sorted(self.mixture)) if self.mixture is not None else (self.corpus,)
 
 
 class Optim(FrozenModel):
@@ -248,12 +225,9 @@ class Budget(FrozenModel):
     """Tokens that a run consumes, in place of steps; where both are given, steps x batch x context must equal it. It
     holds for every arm: one that changes batch or context takes as many steps as make up the same tokens, unless it
     sets its own steps."""
-    max_memory_gib: Annotated[float, Field(gt=0.0)] | None = None
-    """A promise about cost, in GiB: the largest resident memory of the process while it makes a run. Measured for every
-    run; a run that exceeds it continues, and the breach is logged and listed next to the verdict."""
     max_wall_s: Annotated[float, Field(gt=0.0)] | None = None
-    """A promise about time, in seconds from the moment a process takes a run to its seal, over all attempts; a breach
-    is treated likewise."""
+    """A promise about time, in seconds from the moment a process takes a run to its seal, over all attempts. A
+    run that exceeds it continues, and the breach is logged and listed next to the verdict."""
     micro_batch: Positive | None = None
     """Sequences computed at once; must divide the batch. The gradient is still that of the whole batch, summed over
     micro-batches (gradient accumulation), which changes rounding only. If left out, the whole batch at once."""
@@ -265,9 +239,6 @@ class Budget(FrozenModel):
             fault = f"micro_batch ({self.micro_batch}) does not divide batch ({self.batch})"
             raise ValueError(fault, "micro-batches of equal size", f"micro_batch: {gcd(self.micro_batch, self.batch)}")
         return self
-
-
-GIB = 2**30
 
 
 class Breach(FrozenModel):
@@ -283,44 +254,18 @@ class Breach(FrozenModel):
     @property
     def words(self) -> str:
         """What was promised and what came."""
-        what, unit = ("memory", "GiB") if self.limit == "max_memory_gib" else ("time", "s")
-        return f"{compact(round(self.measured, 3))} {unit} of {what}, promised at most {compact(self.promised)} {unit}"
+        return f"{compact(round(self.measured, 3))} s of time, promised at most {compact(self.promised)} s"
 
 
-def breaches(budget: Budget, *, wall_s: float, peak_memory_bytes: int | None) -> tuple[Breach, ...]:
-    """The limits of a budget that a run broke. Memory that nobody measured breaks nothing here; see `unmeasured`.
+def breach_of(budget: Budget, *, wall_s: float) -> Breach | None:
+    """Return the limit of a budget that a run broke; none where it kept to it, and where none was promised.
 
-    >>> [breach.words for breach in breaches(Budget(max_wall_s=60.0), wall_s=75.5, peak_memory_bytes=None)]
-    ['75.5 s of time, promised at most 60 s']
+    >>> breach_of(Budget(max_wall_s=60.0), wall_s=75.5).words
+    '75.5 s of time, promised at most 60 s'
     """
-    # In the unit of its field, GiB, so that what is printed compares with what was written.
-    memory = None if peak_memory_bytes is None else peak_memory_bytes / GIB
-    broken = []
-    for limit, promised, measured in (
-        ("max_memory_gib", budget.max_memory_gib, memory),
-        ("max_wall_s", budget.max_wall_s, wall_s),
-    ):
-        if promised is not None and measured is not None and measured > promised:
-            broken.append(Breach(limit=limit, promised=promised, measured=measured))
-    return tuple(broken)
-
-
-def unmeasured(budget: Budget, *, peak_memory_bytes: int | None) -> bool:
-    """Whether a promise about memory was made that nothing can be said about.
-
-    >>> unmeasured(Budget(max_memory_gib=2.0), peak_memory_bytes=None), unmeasured(Budget(), peak_memory_bytes=None)
-    (True, False)
-    """
-    return budget.max_memory_gib is not None and peak_memory_bytes is None
-
-
-def promises_any(budget: Budget) -> bool:
-    """Whether a budget holds any limit.
-
-    >>> promises_any(Budget()), promises_any(Budget(max_wall_s=60.0))
-    (False, True)
-    """
-    return budget.max_memory_gib is not None or budget.max_wall_s is not None
+    if budget.max_wall_s is None or wall_s <= budget.max_wall_s:
+        return None
+    return Breach(limit="max_wall_s", promised=budget.max_wall_s, measured=wall_s)
 
 
 class Numerics(FrozenModel):

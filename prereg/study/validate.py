@@ -29,7 +29,6 @@ from prereg.metrics.catalogue import (
     METRICS,
     SUITES,
     Metric,
-    source_of,
     task_of,
     without_side,
 )
@@ -280,16 +279,7 @@ def _check_of_model(training: Training, metric: str, place: FieldPath, reads: st
 
 def _check_comparable(study: Study, name: str, claim: Claim) -> None:
     """Refuse a claim whose arms cannot be compared, as far as their configurations show it."""
-    source = source_of(claim.metric)
     read = {arm: study.training(arm).data for arm in sorted(claim.named)}
-    for arm, data in read.items():
-        if source is not None and (data.mixture is None or source not in data.mixture):
-            raise field_error(
-                ("hypotheses", name, "claim"),
-                f"{name} reads {claim.metric}, and '{arm}' reads no mixture with a source '{source}'",
-                "a source of the mixture of every arm that the claim names",
-                f"data.mixture: {{{source}: 0.0, ...}} where it is to be validated and not trained on",
-            )
     _require_one(name, claim, {arm: _vocabulary(data) for arm, data in read.items()})
 
 
@@ -300,8 +290,8 @@ def require_one_tokenizer(study: Study, tokenizers: Mapping[str, str]) -> None:
 
 
 def _require_one(name: str, claim: Claim, tokenizers: Mapping[str, str]) -> None:
-    source, arms = source_of(claim.metric), sorted(claim.named)
-    if (claim.metric.removesuffix(f"/{source}") if source else claim.metric) not in PER_TOKEN:
+    arms = sorted(claim.named)
+    if claim.metric not in PER_TOKEN:
         return
     differing = next((arm for arm in arms if tokenizers[arm] != tokenizers[arms[0]]), None)
     if differing is not None:
@@ -309,7 +299,7 @@ def _require_one(name: str, claim: Claim, tokenizers: Mapping[str, str]) -> None
             ("hypotheses", name, "claim"),
             f"{name} compares {claim.metric} of '{arms[0]}' and '{differing}', whose tokens are not the same",
             "bits/byte: val/bits_per_byte means the same whatever the tokenizer, for the same validation text",
-            "claim val/bits_per_byte; or one tokenizer, over the same sources, for the arms of the claim",
+            "claim val/bits_per_byte; or one tokenizer, over the same text, for the arms of the claim",
         )
 
 
@@ -317,7 +307,7 @@ def _vocabulary(data: Data) -> str:
     """What the configuration shows of a tokenizer: byte pairs follow from the training text too."""
     # Single characters follow from the text as well, but two corpora may have the same; registration reads
     # them.
-    trained_on = [*data.sources, data.validation] if isinstance(data.tokenizer, Bpe) else []
+    trained_on = [data.corpus, data.validation] if isinstance(data.tokenizer, Bpe) else []
     return canonical_bytes([data.model_dump(mode="json")["tokenizer"], *trained_on]).decode()
 
 

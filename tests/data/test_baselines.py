@@ -13,7 +13,7 @@ import pytest
 from ablate.data.baselines import Baselines, counting_baselines, kept_baselines
 from ablate.data.batches import Split
 from ablate.data.corpora import Library
-from ablate.data.reading import read_corpora
+from ablate.data.reading import read_corpus
 from ablate.data.toy import entropy_rate
 from prereg.study.training import Data
 
@@ -29,7 +29,7 @@ def test_losses_are_those_of_counts_written_out() -> None:
     assert sum(p1.values()) == pytest.approx(1.0)
     for a in range(size):
         assert sum((double[a, b] + p1[b]) / (after[a] + 1) for b in range(size)) == pytest.approx(1.0)
-    found = counting_baselines(split_of(train, held), size, corpora=("own",), characters=False)
+    found = counting_baselines(split_of(train, held), size, corpus="own", characters=False)
     assert isinstance(found, Baselines)
     assert found.uniform == log(4) and found.tokens == 4 and found.floor is None
     assert found.unigram == pytest.approx(-sum(log(p1[b]) for b in held[1:]) / 4, rel=1e-12)
@@ -38,12 +38,12 @@ def test_losses_are_those_of_counts_written_out() -> None:
 
 
 def test_on_the_toy_corpus_each_predictor_is_better_and_none_beats_the_source(tmp_path: Path) -> None:
-    reading = read_corpora(Library.of(tmp_path, {}), Data(corpus="toy"))
+    reading = read_corpus(Library.of(tmp_path, {}), Data(corpus="toy"))
     size, key = reading.tokenizer.size, {"tokenizer": reading.tokenizer.sha256}
-    found = kept_baselines(tmp_path, key, reading.split, size, corpora=("toy",), characters=True)
+    found = kept_baselines(tmp_path, key, reading.split, size, corpus="toy", characters=True)
     assert isinstance(found, Baselines)
     assert entropy_rate() == found.floor
     assert found.floor < found.bigram < found.unigram < found.uniform == log(size)
     assert len(list((tmp_path / "baselines").iterdir())) == 1
     # Kept: a split that is never read gives the same.
-    assert kept_baselines(tmp_path, key, split_of([0], [0]), size, corpora=("toy",), characters=True) == found
+    assert kept_baselines(tmp_path, key, split_of([0], [0]), size, corpus="toy", characters=True) == found

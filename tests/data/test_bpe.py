@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ablate.data import tokenizers, toy
 from ablate.data.corpora import Library
-from ablate.data.reading import read_corpora
+from ablate.data.reading import read_corpus
 from ablate.data.tokenizers import bpe_of, keep_bpe, train_bpe
 from prereg.errors import CorpusError
 from prereg.study.training import Bpe, Data
@@ -102,7 +102,7 @@ def test_it_is_trained_on_the_training_split_only(tmp_path: Path) -> None:
     train, held_out = tiny_text()[:4000], "zyzyzyzyzy " * 40
     share = len(held_out) / len(train + held_out)
     whole = library(tmp_path, train + held_out)
-    found = read_corpora(whole, Data(corpus="mine", tokenizer=Bpe(bpe=275), validation=share)).tokenizer
+    found = read_corpus(whole, Data(corpus="mine", tokenizer=Bpe(bpe=275), validation=share)).tokenizer
     assert found.sha256 == train_bpe(train, 275).sha256
     assert train_bpe(train + held_out, 275).sha256 != found.sha256
 
@@ -111,8 +111,8 @@ def test_it_is_trained_on_the_training_split_only(tmp_path: Path) -> None:
 def test_every_tokenizer_splits_the_text_at_the_same_character(tmp_path: Path, share: float) -> None:
     text = "größer als ½ — 日本\n" * 60
     found = library(tmp_path, text)
-    chars = read_corpora(found, Data(corpus="mine", validation=share))
-    pairs = read_corpora(found, Data(corpus="mine", validation=share, tokenizer=Bpe(bpe=262)))
+    chars = read_corpus(found, Data(corpus="mine", validation=share))
+    pairs = read_corpus(found, Data(corpus="mine", validation=share, tokenizer=Bpe(bpe=262)))
     for one, other in ((chars.split.train, pairs.split.train), (chars.split.validation, pairs.split.validation)):
         assert isinstance(one, np.ndarray)
         assert isinstance(other, np.ndarray)

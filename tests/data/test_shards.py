@@ -20,7 +20,7 @@ from ablate import cli
 from ablate.data import shards as shards_module
 from ablate.data.batches import Batches
 from ablate.data.corpora import Library
-from ablate.data.reading import read_corpora
+from ablate.data.reading import read_corpus
 from ablate.data.shards import StoredTokens, open_shards, take_in
 from ablate.evaluation.loss import windows
 from ablate.records.gather import gather
@@ -87,16 +87,16 @@ def test_the_validation_part_is_the_end_of_the_concatenation_or_its_own_folder(t
     library = Library.of(tmp_path / "data" / "corpora", {"XDG_CACHE_HOME": str(tmp_path / "cache")})
     whole = store(tmp_path / "s", 60, 40)
     library.keep(take_in("end", tmp_path / "s", tmp_path / "cache", vocabulary=VOCABULARY))
-    split = read_corpora(library, Data(corpus="end", tokenizer="own", validation=0.5)).split
+    split = read_corpus(library, Data(corpus="end", tokenizer="own", validation=0.5)).split
     assert (len(split.train), len(split.validation)) == (50, 50)  # type: ignore[arg-type]
     assert split.validation[0:50].tolist() == whole[50:].tolist()  # type: ignore[index]
     train, other = store(tmp_path / "t" / "train", 30), store(tmp_path / "t" / "validation", 20, seed=1)
     library.keep(take_in("own", tmp_path / "t", tmp_path / "cache", vocabulary=VOCABULARY))
-    split = read_corpora(library, Data(corpus="own", tokenizer="own", validation="own")).split
+    split = read_corpus(library, Data(corpus="own", tokenizer="own", validation="own")).split
     assert split.train[0:30].tolist() == train.tolist()  # type: ignore[index]
     assert split.validation[0:20].tolist() == other.tolist()  # type: ignore[index]
     with pytest.raises(CorpusError, match="validation part of its own"):
-        read_corpora(library, Data(corpus="own", tokenizer="own", validation=0.1))
+        read_corpus(library, Data(corpus="own", tokenizer="own", validation=0.1))
 
 
 def test_shards_are_no_text_and_a_text_is_no_shards(tmp_path: Path) -> None:
@@ -104,9 +104,9 @@ def test_shards_are_no_text_and_a_text_is_no_shards(tmp_path: Path) -> None:
     store(tmp_path / "s", 60)
     library.keep(take_in("mine", tmp_path / "s", tmp_path / "cache", vocabulary=VOCABULARY))
     with pytest.raises(CorpusError, match="stored as token ids and has no text"):
-        read_corpora(library, Data(corpus="mine"))
+        read_corpus(library, Data(corpus="mine"))
     with pytest.raises(CorpusError, match="'toy' is a text"):
-        read_corpora(library, Data(tokenizer="own"))
+        read_corpus(library, Data(tokenizer="own"))
 
 
 def test_an_id_beyond_the_vocabulary_is_refused_when_taken_in_and_when_read(tmp_path: Path) -> None:
@@ -282,15 +282,6 @@ def test_bits_a_byte_are_claimed_only_where_the_bytes_of_an_id_are_known(
     )
     # Two bytes an id: bits a byte are nats / ln 2 / 2.
     assert np.allclose(final["val/bits_per_byte"], final["val/loss"] / np.log(2) / 2, rtol=1e-12)
-
-
-def test_ids_of_two_vocabularies_are_not_mixed(tmp_path: Path) -> None:
-    library = Library.of(tmp_path / "corpora", {"XDG_CACHE_HOME": str(tmp_path / "cache")})
-    for name, size in (("one", VOCABULARY), ("two", VOCABULARY + 1)):
-        store(tmp_path / name, 100)
-        library.keep(take_in(name, tmp_path / name, tmp_path / "cache", vocabulary=size))
-    with pytest.raises(CorpusError, match="'two' has another vocabulary than 'one'"):
-        read_corpora(library, Data(mixture={"one": 1.0, "two": 1.0}, tokenizer="own"))
 
 
 @settings(max_examples=20)

@@ -22,7 +22,6 @@ from study_samples import (
     components_document,
     of_components,
     of_task,
-    over,
     over_tasks,
     per_task_document,
     tuned_document,
@@ -126,12 +125,9 @@ ALL = {"every": 10, "suites": ["loss", "activations", "gradients", "speed", "len
 TRAIN = {"gain": {"claim": "layernorm lowers train/loss", "smallest": 0.1}}
 E_PROCESS = {"evidence": "e_process", "max_seeds": 5}
 ROLES = {"order": ["primary", "guardrail"]}
-TWO = {"a": {"optim.lr": 0.1}, "b": {"optim.lr": 0.2}}
-TREND = "trend(rate) lowers val/loss"
 WILCOXON = {"test": "wilcoxon"}
 OPTIM = {"lr": 0.1, "steps": 4, "optim": {"name": "sgd"}}
 WORST = {"name": "own/worst", "entry_point": "mine:worst", "better": "lower", "unit": "nats", "definition": "Worst."}
-ZERO = {"a": {"model.dropout": 0.0}, "b": {"model.dropout": 0.2}}
 MINE: dict[str, Any] = {"trainer": "command", "command": ["python", "t.py"], "base": {"lr": 0.1},
                         "variants": {"none": {}, "layernorm": {"lr": 0.2}}}  # fmt: skip
 
@@ -240,7 +236,7 @@ REFUSALS: list[Row] = [
     (tiny, {"budget": {"batch": 8, "tokens": 100}}, "base.budget", "the nearest is 128"),
     (tiny, {"budget": {"batch": 8, "tokens": 3840}, "variants": {"none": {}, "layernorm": {"budget.steps": 31}}},
      "variants.layernorm.budget.steps", "31 steps"),
-    # Margins in percent, constants, trends.
+    # Margins in percent, constants.
     (margin, {"claim": "layernorm lowers val/loss", "smallest": "2%", "scale": "raw"},
      "hypotheses.h.scale", "scale is 'raw' and the margin is 2%"),
     (margin, {"claim": "layernorm lowers val/loss by at least 2%", "scale": "log10"},
@@ -274,24 +270,6 @@ REFUSALS: list[Row] = [
     (over_items, {"claim": "layernorm raises harness/accuracy above 0.6", "analysis": {"test": "items",
      "estimand": "new_seeds"}},
      "hypotheses.h.claim", "compares with a constant"),
-    (over, {"values": [], "claim": "trend(speed) lowers val/loss", "factors": {"rate": TWO}, "baseline": "a"},
-     "hypotheses.h.claim", "'speed' in trend"),
-    (over, {"values": [], "factors": {"rate": {"a": {}, "b": {"optim.lr": 0.2}}}, "baseline": "a"},
-     "factors.rate.a", "level 'a' sets nothing"),
-    (over, {"values": [], "factors": {"rate": TWO | {"a": {"optim.lr": 0.1, "budget.steps": 40}}}, "baseline": "a"},
-     "factors.rate.a", "level 'a' sets optim.lr to 0.1, budget.steps to 40"),
-    (over, {"values": [], "factors": {"rate": TWO | {"a": {"model.embedding_norm": "layernorm"}}}, "baseline": "a"},
-     "factors.rate.a", "level 'a' sets model.embedding_norm"),
-    (over, {"values": [], "factors": {"rate": TWO | {"b": {"budget.steps": 40}}}, "baseline": "a"},
-     "factors.rate", "its levels set"),
-    (over, {"values": [], "factors": {"rate": {"a": {"model.tie_embeddings": False},
-     "b": {"model.tie_embeddings": True}}}, "baseline": "a"},
-     "factors.rate.a", "sets model.tie_embeddings to False"),
-    (over, {"values": [], "claim": "trend(log2 rate) lowers val/loss", "factors": {"rate": ZERO}, "baseline": "a"},
-     "factors.rate.a", "takes the logarithm of 0"),
-    (over, {"values": [0.1, 0.2], "on_divergence": "rank", "analysis": WILCOXON, "seeds": list(range(8))},
-     "hypotheses.h.claim", "a trend and on_divergence is 'rank'"),
-    (one_claim, {"claim": TREND, "smallest": 0}, "hypotheses.h.claim", "is not a factor"),
     # Tests, and what they do not go with.
     (supported, MINE | {"measure": {"harness": {"tasks": "blimp"}}}, "measure.harness", "harness"),
     (supported, {"on_divergence": {"ceiling": 9.0}, "analysis": WILCOXON,

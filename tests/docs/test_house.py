@@ -330,7 +330,6 @@ SEVERAL_HOMES = {
     "main": (
         "ablate/cli/__init__.py",
         "ablate/gpt/main.py",
-        "ablate/records/limited.py",
         "ablate/runner/pool.py",
         "ablate/runner/ray_cluster.py",
     ),

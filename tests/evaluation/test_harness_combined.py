@@ -1,4 +1,4 @@
-"""Tasks together with other parts: byte pairs, mixtures, stored ids, a run reproduced."""
+"""Tasks together with other parts: byte pairs, stored ids, a run reproduced."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from quiet import QUIET
 from safetensors.torch import load_file
 
 import ablate as api
-from ablate.data.corpora import Library
 from ablate.evaluation.harness.evaluate import evaluate_tasks
 from ablate.gpt.inputs import Inputs
 from ablate.gpt.trainer import Trainer
-from ablate.pinning import pin
 from ablate.records.store import RunFolder
 from ablate.runner.options import RunOptions
 from ablate.workspace import Workspace, require_registered
@@ -80,20 +78,6 @@ def test_a_study_of_byte_pairs_pins_data_and_tasks_and_leaves_no_item_out(house:
     assert pq.read_table(folder.items_path)["value"].to_pylist() == asked_of_sealed_weights(spec, inputs, folder)
     decision = api.decide(study).decision
     assert [check.name for check in decision.checks if not check.passed and check.severity != "note"] == []
-
-
-def test_the_letters_of_every_source_of_a_mixture_can_be_written(house: House) -> None:
-    study = items_house(house)
-    write_pack(house.path, strange=True)
-    alone = pin(Workspace().open(study)).pins.tasks
-    source = house.path / "other.txt"
-    source.write_text("the dog barked at the bakery.\n" * 60)
-    Library.of(house.path / "data" / "corpora", {}).add("other", source)
-    study = items_house(house, base=with_data(mixture={"tiny": 1.0, "other": 0.0}))
-    write_pack(house.path, strange=True)
-    mixed = pin(Workspace().open(study)).pins
-    assert alone is not None and mixed.tasks is not None and mixed.data is not None
-    assert (alone.n_unencodable, mixed.tasks.n_unencodable) == (1, 0)
 
 
 def test_tasks_and_data_are_each_a_part_of_the_promise() -> None:

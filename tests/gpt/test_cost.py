@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from ablate.data.batches import Pooled
 from ablate.evaluation.suites import inference_speed, matmul_speed, measure_cost
 from ablate.gpt.model import GPT
 from prereg.study.measure import Inference
@@ -36,8 +35,6 @@ def test_inference_is_the_median_of_the_passes_after_the_first() -> None:
 
 
 def test_a_batch_larger_than_the_text_is_still_whole_windows() -> None:
-    pooled = Pooled({"one": TOKENS[:9], "other": TOKENS})
-    assert inference_speed(built(), pooled, Inference(batch=2, repeats=1), clock_of(9.0, 1.0)) == 2 * 8
     assert inference_speed(built(), TOKENS[:9], Inference(batch=64, repeats=1), clock_of(9.0, 1.0)) == 64 * 8
 
 

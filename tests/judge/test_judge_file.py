@@ -49,7 +49,6 @@ def require_the_paired_test(found: ablate.frame.JudgedFrame) -> None:
     assert (row["n"], row["outcome"]) == (4, "supported") and str(found).startswith(LABEL)
 
 
-@pytest.mark.cold
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_columns_are_guessed_by_the_names_that_people_give_them(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"results.{kind}"

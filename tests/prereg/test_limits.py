@@ -1,4 +1,4 @@
-"""Limits as promises: tokens that must add up, memory and time that are measured, and a breach that is an event."""
+"""Limits as promises: tokens that must add up, time that is measured, and a breach that is an event."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from prereg.registry.history import as_json
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
 from prereg.study.spec import Study, study_from_document
-from prereg.study.training import GIB, Budget, Model, Training, breaches, unmeasured
+from prereg.study.training import Budget, Model, Training, breach_of
 
 LIMITS = "every run kept to its promised limits"
 
@@ -77,21 +77,12 @@ def test_what_a_lock_holds_resolves_to_the_same_arms_again() -> None:
 
 
 def test_a_limit_is_broken_by_more_and_not_by_as_much() -> None:
-    budget = Budget(max_memory_gib=2.0, max_wall_s=10.0)
-    assert breaches(budget, wall_s=10.0, peak_memory_bytes=2 * GIB) == ()
-    both = breaches(budget, wall_s=10.5, peak_memory_bytes=3 * GIB)
-    assert [(one.limit, one.promised, one.measured) for one in both] == [
-        ("max_memory_gib", 2.0, 3.0),
-        ("max_wall_s", 10.0, 10.5),
-    ]
-    assert both[0].words == "3 GiB of memory, promised at most 2 GiB"
-    assert breaches(Budget(), wall_s=1e9, peak_memory_bytes=10**15) == ()
-
-
-def test_memory_that_nobody_measured_keeps_no_promise_and_breaks_none() -> None:
-    assert breaches(Budget(max_memory_gib=0.001), wall_s=1.0, peak_memory_bytes=None) == ()
-    assert unmeasured(Budget(max_memory_gib=0.001), peak_memory_bytes=None)
-    assert not unmeasured(Budget(max_wall_s=1.0), peak_memory_bytes=None)
+    budget = Budget(max_wall_s=10.0)
+    assert breach_of(budget, wall_s=10.0) is None
+    breach = breach_of(budget, wall_s=10.5)
+    assert breach is not None and (breach.limit, breach.promised, breach.measured) == ("max_wall_s", 10.0, 10.5)
+    assert breach.words == "10.5 s of time, promised at most 10 s"
+    assert breach_of(Budget(), wall_s=1e9) is None
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux forgets a peak")
@@ -117,9 +108,9 @@ def test_where_the_peak_cannot_be_reset_the_record_says_so(monkeypatch: pytest.M
 
 @pytest.fixture(scope="module")
 def costly(tmp_path_factory: pytest.TempPathFactory) -> House:
-    """A study whose promises about cost no process that loads torch can keep."""
+    """A study whose promise about time no run can keep."""
     made = House(tmp_path_factory.mktemp("costly") / "house")
-    budget = {"steps": 10, "batch": 8, "max_memory_gib": 0.01, "max_wall_s": 0.001}
+    budget = {"steps": 10, "batch": 8, "max_wall_s": 0.001}
     api.run(made.write(based(budget, seeds=[1, 2])), workspace=api.Workspace(console=QUIET))
     return made
 
@@ -129,21 +120,21 @@ def test_every_run_is_measured_and_a_breach_takes_no_pair_away(costly: House) ->
     records = [json.loads(p.read_text()) for p in costly.path.glob("data/runs/*/*/*/*/run.json")]
     assert len(records) == 4
     assert {r["status"] for r in records} == {"done"}
-    assert all(50 * 2**20 < r["peak_memory_bytes"] < 4 * GIB for r in records)
+    assert all(50 * 2**20 < r["peak_memory_bytes"] < 4 * 2**30 for r in records)
     assert {r["memory_since"] for r in records} <= {"run", "process"}
 
 
 def test_every_breach_is_an_event_before_the_seal_and_stands_there_once(costly: House) -> None:
     entries = Ledger(costly.path / "studies" / "ledger.jsonl").entries()
     kinds = [entry.event for entry in entries]
-    assert kinds.count("breached") == 8
+    assert kinds.count("breached") == 4
     for place, entry in enumerate(entries):
         if entry.event == "sealed":
-            assert [(e.event, e.cell) for e in entries[place - 2 : place]] == [("breached", entry.cell)] * 2
+            assert [(e.event, e.cell) for e in entries[place - 1 : place]] == [("breached", entry.cell)]
     first = breached(costly)[0]
-    assert (first.limit, first.promised) == ("max_memory_gib", 0.01)
-    assert isinstance(first.measured, float) and first.measured > 0.01
-    assert "GiB of memory, promised at most 0.01 GiB" in describe(first)
+    assert (first.limit, first.promised) == ("max_wall_s", 0.001)
+    assert isinstance(first.measured, float) and first.measured > 0.001
+    assert "s of time, promised at most 0.001 s" in describe(first)
 
 
 def test_a_crash_between_breach_and_seal_repeats_no_breach(costly: House, tmp_path: Path) -> None:
@@ -152,7 +143,7 @@ def test_a_crash_between_breach_and_seal_repeats_no_breach(costly: House, tmp_pa
     ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-2]))  # the last seal, and `finished`
     assert api.run(copy / "studies" / "tiny.yaml", workspace=api.Workspace(console=QUIET)).summary.complete
     kinds = [entry.event for entry in Ledger(ledger).entries()]
-    assert kinds.count("breached") == 8
+    assert kinds.count("breached") == 4
     assert kinds.count("sealed") == 4
 
 
@@ -161,14 +152,14 @@ def test_the_verdict_stands_and_the_breaches_are_listed_beside_it(costly: House)
     assert decided.decision.status != "inadmissible"
     check = {check.name: check for check in decided.decision.checks}[LIMITS]
     assert (check.passed, check.severity) == (False, "deviation")
-    assert check.found.startswith("4 runs with limits, 8 breaches: ")
+    assert check.found.startswith("4 runs with limits, 4 breaches: ")
     assert LIMITS in decided.markdown_path.read_text()
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_reports")
 def test_limits_that_are_kept_are_a_check_that_holds(house: House) -> None:
-    budget = {"steps": 4, "batch": 8, "max_memory_gib": 64, "max_wall_s": 3600}
+    budget = {"steps": 4, "batch": 8, "max_wall_s": 3600}
     path = house.write(based(budget, seeds=[1, 2], measure={"every": 4}))
     api.run(path, workspace=api.Workspace(console=QUIET))
     assert breached(house) == []
@@ -181,15 +172,15 @@ def test_limits_that_are_kept_are_a_check_that_holds(house: House) -> None:
 
 def test_limits_are_told_in_the_promise_and_a_study_without_them_as_before() -> None:
     plainly = study({"steps": 30, "batch": 8})
-    bounded = study({"steps": 30, "batch": 8, "tokens": 3840, "max_memory_gib": 1.5, "max_wall_s": 600})
+    bounded = study({"steps": 30, "batch": 8, "tokens": 3840, "max_wall_s": 600})
     told = say("base", bounded)
-    for words in ("a budget of exactly 3,840 tokens", "at most 1.5 GiB of memory", "at most 600 seconds of time"):
+    for words in ("a budget of exactly 3,840 tokens", "at most 600 seconds of time"):
         assert words in told
         assert words not in say("base", plainly)
     assert "no promise" not in say("base", plainly)
 
 
-@pytest.mark.parametrize("field", ["budget.tokens", "budget.max_memory_gib", "budget.max_wall_s"])
+@pytest.mark.parametrize("field", ["budget.tokens", "budget.max_wall_s"])
 def test_a_limit_that_an_arm_takes_back_has_words(field: str) -> None:
     assert field_in_words(field, None)
 

@@ -14,7 +14,6 @@ from sklearn.metrics import recall_score
 
 import ablate as api
 from ablate.capabilities import require_supported
-from ablate.data.batches import Pooled
 from ablate.evaluation.activations import measure_activations
 from ablate.evaluation.loss import classes_of, measure_loss, windows
 from ablate.evaluation.suites import evaluate
@@ -148,30 +147,6 @@ def test_beyond_the_context_the_same_weights_are_measured_at_the_positions_that_
         late += list(losses[6:8])
     assert found["length/loss_beyond"] == pytest.approx(np.mean(beyond), rel=1e-6)
     assert found["length/brittleness"] == pytest.approx(np.mean(beyond) - np.mean(late), rel=1e-4)
-
-
-def test_pooled_parts_are_measured_as_one_text_without_windows_between_them(model: GPT, tokens: np.ndarray) -> None:
-    parts = {"one": tokens[:60], "two": tokens[60:]}
-    lengths, classes = np.ones(VOCABULARY, dtype=int), np.arange(VOCABULARY) % 3
-    suites: Any = ("loss", "calibration", "activations")
-    whole = evaluate(model, Pooled(parts), lengths, suites, classes=classes)
-    found = [evaluate(model, part, lengths, suites, classes=classes) for part in parts.values()]
-    counts = np.array([len(part) - 1 for part in parts.values()])
-
-    def pooled(name: str) -> float:
-        return float(sum(one[name] * n for one, n in zip(found, counts, strict=True)) / counts.sum())
-
-    for name in ("val/loss", "calibration/brier", "calibration/loss_t200"):
-        assert whole[name] == pytest.approx(pooled(name), rel=1e-9), name
-    targets = [classes[part[1:]] for part in parts.values()]
-    of_class = [(kinds == 0).sum() for kinds in targets]
-    rights = sum(one["val/accuracy_alphabetic"] * n for one, n in zip(found, of_class, strict=True))
-    assert whole["val/accuracy_alphabetic"] == pytest.approx(rights / sum(of_class))
-    early = [
-        2 * -(-n // 8) - (n % 8 == 1) for n in counts.tolist()
-    ]  # two positions a window, of the last as many as it has
-    losses = sum(one["val/loss_first_quarter"] * n for one, n in zip(found, early, strict=True))
-    assert whole["val/loss_first_quarter"] == pytest.approx(losses / sum(early), rel=1e-9)
 
 
 def test_learned_positions_end_with_the_context(model: GPT, tokens: np.ndarray) -> None:

@@ -135,7 +135,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, str]
 
 
 @pytest.mark.slow
-@pytest.mark.cold
 def test_an_import_is_refused_before_it_is_decoded(made: dict[str, tuple[Path, str]]) -> None:
     for name, (path, said) in made.items():
         assert path.stat().st_size < 2**20, name
@@ -157,7 +156,6 @@ def test_texts_that_repeat_what_stood_before_are_not_read(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.cold
 @pytest.mark.parametrize(
     "options",
     [

@@ -256,7 +256,6 @@ fast,1,2,2.0,1.6,
 """
 
 
-@pytest.mark.cold
 @pytest.mark.parametrize("name", ["results.csv", "results.jsonl", "results.parquet"])
 def test_a_wide_table_is_read_by_its_columns(here: OwnHouse, tmp_path: Path, name: str) -> None:
     source = tmp_path / name

@@ -15,7 +15,7 @@ from evidence_factory import make_evidence, one_claim, small_study, with_amendme
 from metric_samples import as_embnorm, full, with_blocks, with_published
 from report_samples import factorial, told, told_of
 from snapshot import assert_snapshot
-from study_samples import of_components, over, unpaired
+from study_samples import of_components, unpaired
 from test_items_verdict import case, drawn, items_study
 from test_per_task import GAIN
 from test_per_task import case as per_task_case
@@ -76,7 +76,6 @@ FOUND: dict[str, Callable[[], ReportContext]] = {
     "wilcoxon": lambda: of_study(one_claim(seeds=8, analysis={"test": "wilcoxon"})),
     "unpaired": lambda: of_study(unpaired(5, 3)),
     "constant": lambda: of_study(one_claim("none lowers val/loss below 2.05", 0.0, variants={"none": {}})),
-    "trend": lambda: of_study(over([0.1, 0.2, 0.4], "trend(log2 rate) lowers val/loss")),
     "ratio": lambda: of_study(one_claim(hypotheses={"h": {"claim": "layernorm lowers val/loss by at least 2%"}})),
     "gate": lambda: of_study(small_study(analysis={"gate": {"order": ["primary", "guardrail"]}}), sd=0.003),
     "looks": lambda: of_study(one_claim(seeds=8, stopping=LOOKS), effects={"val/loss": {"layernorm": -0.5}}),

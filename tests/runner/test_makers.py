@@ -10,8 +10,8 @@ from own_trainer import SCRIPT, OwnHouse
 
 import ablate
 from ablate.records.run_record import RunRecord
-from ablate.runner.neighbours import LOCK
 from ablate.runner.options import RunOptions
+from ablate.runner.process import LOCK
 from ablate.runner.progress import PlainWatcher
 from prereg.registry.disk import is_locked
 

@@ -187,16 +187,12 @@ def _repeated_elsewhere(context: AuditContext) -> Found:
         ]
         faults.append(
             f"{counted(len({entry.cell for entry in entries}), 'run')} of '{study}'"
-            + (", declared as reused" if study in context.study.reuses else "")
-            + ", the first sealed "
+            ", the first sealed "
             f"{'before' if place(entries[0]) < promised else 'after'} this registration as entry {entries[0].index} "
             f"({entries[0].at}), "
             + (f"{read[0].event} as entry {read[0].index} ({read[0].at})" if read else "no look before it on record")
         )
-    # Runs that were declared as reused made every claim exploratory already (`with_reuse`); undeclared ones forbid a
-    # verdict where they came first.
-    undeclared = [entries for study, entries in seals.items() if study not in context.study.reuses]
-    before = any(place(entries[0]) < promised for entries in undeclared)
+    before = any(place(entries[0]) < promised for entries in seals.values())
     return CheckResult(faults, severity="inadmissible" if before else "note")
 
 

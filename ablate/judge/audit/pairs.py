@@ -20,9 +20,7 @@ from pydantic import JsonValue
 from ablate.judge.audit.checks import AuditContext, CheckResult, Found, built_in, check_body, named_run
 from ablate.judge.readings import read_values, samples_of, uneven_spread
 from ablate.records.run_record import Provenance, RunRecord
-from prereg.metrics.catalogue import source_of
 from prereg.registry.canon import canonical_bytes
-from prereg.registry.registration import reading_sha256
 from prereg.study.spec import Study
 from prereg.text import counted
 
@@ -42,7 +40,7 @@ _TOKENS = ("data.corpus", "data.tokenizer", "data.validation")
 _MODEL = ("layers", "width", "heads", "size_of_head", "inner_width", "context", "tie_embeddings", "init")
 _SHAPES = (*(f"model.{name}" for name in _MODEL), *_TOKENS)
 """Fields that may change the shape or the scale of a parameter of the same name."""
-_DATA = ("corpus", "mixture", "tokenizer", "validation")
+_DATA = ("corpus", "tokenizer", "validation")
 _READING = (*(f"data.{name}" for name in _DATA), "model.context", "budget.batch", "budget.steps")
 """Fields that decide which tokens a run reads."""
 _MASKS = ("model.dropout", "model.layers", "budget.steps")
@@ -193,8 +191,6 @@ def _values(study: Study, arm: str, fields: Iterable[str]) -> list[JsonValue]:
     """The fields of an arm's configuration, as the model was built with them."""
     config = study.training(arm)
     value = config.model_dump(mode="json")
-    # Two mixtures of the same sources share vocabulary and validation text, whatever their weights.
-    value["data"]["corpus"] = " + ".join(config.data.sources)
     # Two widths are derived where they are not written.
     value["model"] |= {"size_of_head": config.model.size_of_head, "inner_width": config.model.inner_width}
     return [value[section][name] for section, name in (field.split(".") for field in fields)]
@@ -204,9 +200,8 @@ def _values(study: Study, arm: str, fields: Iterable[str]) -> list[JsonValue]:
 def _corpus(context: AuditContext) -> Found:
     runs, registered, registered_sha256 = _paired(context), context.registration, {}
     for arm in context.study.trained:
-        # An arm that reads several corpora has one hash over all of them.
-        pins = registered.corpora_of(arm)
-        registered_sha256[arm] = reading_sha256((name, pin.sha256) for name, pin in pins.items()) if pins else None
+        pin = registered.corpus_of(arm)
+        registered_sha256[arm] = None if pin is None else pin.sha256
     wrong = [named_run(run) for run, stated in runs if stated["corpus"] != registered_sha256[run.variant]]
     pinned = registered.corpus
     if registered.data is not None and len(registered.data.corpora) > 1:
@@ -231,10 +226,10 @@ def _tokenizer(context: AuditContext) -> Found:
 def _validated(context: AuditContext) -> Found:
     study, apart = context.study, []
     for name, claim in study.claims.items():
-        if claim.metric.startswith("val/") and source_of(claim.metric) is None:
+        if claim.metric.startswith("val/"):
             arms = sorted(claim.named)
             # Losses on two texts differ by the texts, whatever the arms do.
-            if len({study.training(arm).data.sources for arm in arms}) > 1:
+            if len({study.training(arm).data.corpus for arm in arms}) > 1:
                 apart.append(f"{name} ({', '.join(arms)})")
     return CheckResult(apart, "arms read other corpora, each validated on its own")
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 
-from pydantic import ValidationError
-
 from ablate.judge.audit.checks import (
     AuditContext,
     CheckResult,
@@ -24,8 +22,9 @@ from prereg.registry.canon import sha256_of
 from prereg.registry.ledger_entry import ImportedEntry
 from prereg.registry.plan import Cell
 from prereg.study.handover import PAIRING_LINES
+from prereg.study.removed import config_without_removed
 from prereg.study.spec import Study
-from prereg.study.training import Training, breaches, promises_any, unmeasured
+from prereg.study.training import Training, breach_of
 from prereg.text import counted
 
 
@@ -120,8 +119,10 @@ def _config_sha256(study: Study, run: RunRecord) -> str:
         return sha256_of(run.config)
     # A field that a later version added has its default in an earlier record, and the default is what was run.
     try:
-        return sha256_of(Training.model_validate_json(json.dumps(run.config)).model_dump(mode="json"))
-    except ValidationError:
+        return sha256_of(
+            Training.model_validate_json(json.dumps(config_without_removed(run.config))).model_dump(mode="json")
+        )
+    except ValueError:
         return sha256_of(run.config)
 
 
@@ -141,19 +142,11 @@ def _tokens(context: AuditContext) -> Found:
 def _limits(context: AuditContext) -> Found:
     planned_runs = [run for run in context.ended if run.variant in context.study.trained]
     held = [(run, context.study.training(run.variant).budget) for run in planned_runs]
-    held = [(run, budget) for run, budget in held if promises_any(budget)]
+    held = [(run, budget) for run, budget in held if budget.max_wall_s is not None]
     if not held:
         return None
-    wrong = []
-    for run, budget in held:
-        peak = run.peak_memory_bytes
-        for breach in breaches(budget, wall_s=run.wall_s, peak_memory_bytes=peak):
-            # A peak over the life of a process may be that of an earlier run in it.
-            upper = breach.limit == "max_memory_gib" and run.memory_since == "process"
-            bound = " (an upper bound: this system reports it for the whole process only)" if upper else ""
-            wrong.append(f"{named_run(run)}: {breach.words}{bound}")
-        if unmeasured(budget, peak_memory_bytes=peak):
-            wrong.append(f"{named_run(run)}: its memory was not measured")
+    broken = [(run, breach_of(budget, wall_s=run.wall_s)) for run, budget in held]
+    wrong = [f"{named_run(run)}: {breach.words}" for run, breach in broken if breach is not None]
     return CheckResult(wrong, f"{len(held)} runs with limits, {len(wrong)} breaches")
 
 

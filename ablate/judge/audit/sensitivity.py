@@ -112,10 +112,10 @@ def doubts(
     with_retried = others_with(worst) if retried else ()
     because = ""
     if resting:
-        are = "which an amendment after evidence made exploratory"
-        if study.reuses:
-            are = "exploratory since other studies had sealed its runs before"
-        because = f"The verdict rests on {', '.join(resting)}, {are}: {_reasons(affected, resting)}."
+        because = (
+            f"The verdict rests on {', '.join(resting)}, which an amendment after evidence made exploratory: "
+            f"{_reasons(affected, resting)}."
+        )
     checks = check_verdict(affected, resting) + check_lost(lost, verdict, others)
     checks += check_retried(retried, verdict, with_retried)
     return Doubts(not resting and not others and not with_retried, checks, because)

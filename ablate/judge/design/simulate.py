@@ -271,13 +271,13 @@ def harmful_verdicts(study: Study, effects: Mapping[str, float]) -> frozenset[st
         for name, hypothesis in study.hypotheses.items()
         if hypothesis.role != "exploratory" and study.claims[name].kind.is_absence
         if not is_true(study, name, effects[name], "supported") and not _improves(study, name, effects[name])
-        for arm in _of_arms(study, name)
+        for arm in study.claims[name].left
         if arm != study.baseline
     }
     return frozenset(
         verdict
         for verdict, names in study.rule.needed_support.items()
-        if any(broken & set(_of_arms(study, name)) for name in names)
+        if any(broken & set(study.claims[name].left) for name in names)
     )
 
 
@@ -285,11 +285,6 @@ def _improves(study: Study, name: str, effect: float) -> bool:
     """Whether an effect is a gain by the metric's direction: a claim of no change is then false without harm."""
     better = study.claims[name].better
     return effect < 0 if better == "lower" else better == "higher" and effect > 0
-
-
-def _of_arms(study: Study, name: str) -> tuple[str, ...]:
-    """The arms on the left of a claim; a trend is about none by itself."""
-    return () if study.claims[name].trend is not None else tuple(study.claims[name].left)
 
 
 def _chance(of: str, k: int, n: int) -> SimulatedChance:

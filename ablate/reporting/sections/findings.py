@@ -47,7 +47,6 @@ def findings_section(context: ReportContext) -> Section:
         unusable=context.unusable,
         because=decision.because,
         amended=any(finding.amended for finding in decision.findings),
-        reuses=bool(study.reuses),
         said=[] if context.withheld else [*_said(context, by_name)],
         hindsight=[] if context.withheld else [*_hindsight(context, by_name)],
         findings=tables.FINDINGS.of(of_tasks, all=Shared(of_tasks)) if of_tasks else None,

@@ -33,7 +33,7 @@ def counts_of(context: ReportContext, name: str) -> str:
     """What follows the facts of a corpus in the line about it. Nothing before there are runs."""
     if not context.evidence.runs or context.study.trainer == "command":
         return ""
-    return _repetition(context, name) + _drawn(context, name)
+    return _repetition(context, name)
 
 
 def _repetition(context: ReportContext, name: str) -> str:
@@ -53,15 +53,6 @@ def _of(counts: Iterable[Repetition], part: str) -> str:
     counted = [getattr(part_count, part) for part_count in counts]
     shares = [part_count.share for part_count in counted if part_count.units]
     return _ranged(shares) if shares else phrase("promised_parts.none_of_them")
-
-
-def _drawn(context: ReportContext, name: str) -> str:
-    """The share of windows that mixtures drew from it."""
-    mixtures = [run.mixture for run in context.evidence.runs if run.mixture is not None and name in run.mixture]
-    if not mixtures:
-        return ""
-    shares = [drawn[name] / sum(drawn.values()) for drawn in mixtures if sum(drawn.values())]
-    return phrase("promised_parts.drawn", _ranged(shares)) if shares else ""
 
 
 def baselines_of(context: ReportContext) -> str:

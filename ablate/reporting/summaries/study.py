@@ -21,7 +21,6 @@ from prereg.registry.register import words_alone
 from prereg.registry.registration import Pins
 from prereg.rule.divergence import refutable, said_losses
 from prereg.study.analysis import in_words
-from prereg.study.claim import weights_in_words
 from prereg.study.command import command_line, filled
 from prereg.study.designs.per_task import by_family, of_any_task, said_once, tasks_of
 from prereg.study.measure import is_folder
@@ -175,12 +174,7 @@ def _tuned(study: Study, arm: str) -> list[str]:
 
 def hypotheses_table(study: Study) -> Table:
     """Every hypothesis with its claim, role, smallest difference that matters and the better direction."""
-    trends = dict.fromkeys(
-        weights_in_words(claim.trend, study.factors) for claim in study.claims.values() if claim.trend is not None
-    )
-    return tables.HYPOTHESES.of(
-        (_claim_plan(study, label, name) for label, name in said_once(study).items()), trends=[*trends]
-    )
+    return tables.HYPOTHESES.of(_claim_plan(study, label, name) for label, name in said_once(study).items())
 
 
 def _claim_plan(study: Study, label: str, name: str) -> ClaimPlan:

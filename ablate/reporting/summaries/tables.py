@@ -75,7 +75,6 @@ HYPOTHESES: Catalogued[ClaimPlan] = Catalogued(
         "Better": lambda plan: plan.better,
     },
     optional=frozenset({"Id"}),
-    note=True,
     shape={"stacked": True},
 )
 REASONS: Catalogued[tuple[str, str]] = Catalogued(
