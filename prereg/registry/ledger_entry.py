@@ -27,7 +27,7 @@ from prereg.text import counted
 
 Event = Literal[
     "registered", "amended", "started", "breached", "sealed", "failed", "finished", "looked", "decided", "peeked",
-    "imported", "reused", "attested", "reported", "reworded", "tuned", "continued", "opened", "proposed", "staged",
+    "imported", "attested", "reported", "reworded", "tuned", "continued", "opened", "proposed", "staged",
     "confirming",
 ]  # fmt: skip
 
@@ -212,8 +212,6 @@ class PromiseEntry(Entry):
     """What registration would have refused, and the reason to accept it."""
     same_runs_as: dict[str, SameRuns] = {}
     """Other registered studies with the same arms and seeds."""
-    base_sha256: str | None = None
-    """Of a comparison whose base runs are shared: sha256 of all that it promises but for its head."""
 
     @property
     def amends(self) -> str | None:
@@ -398,16 +396,6 @@ class ImportedEntry(SealEntry):
     """sha256 over all runs of the same import."""
     replayed: bool = False
     """True where it was made before the registration."""
-
-
-class ReusedEntry(SealEntry):
-    """A sealed run of base that an earlier comparison made was taken again."""
-
-    event: Literal["reused"] = "reused"
-    of_study: str
-    """The comparison that made it."""
-    seal: Sha256
-    """sha256 of the entry that sealed it."""
 
 
 class FailedEntry(RunEntry):
@@ -766,7 +754,6 @@ ENTRY_KINDS: tuple[type[Entry], ...] = (
     FailedEntry,
     FinishedEntry,
     ImportedEntry,
-    ReusedEntry,
     TunedEntry,
     LookedEntry,
     PeekedEntry,

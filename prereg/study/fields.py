@@ -106,10 +106,6 @@ class StudyFields(YamlModel):
     reuses: tuple[Name, ...] = ()
     """Other studies of the ledger whose sealed runs this one has again: the same configuration, code, data and seeds.
     Without it, registration is refused; with it, every claim is exploratory, and no verdict rests on one."""
-    base_runs: Literal["own", "shared"] = "own"
-    """Of a study that `ablate gate` carries out: `own` trains base anew for each comparison; `shared` takes the sealed
-    runs that earlier comparisons by this study made of the same base commit, all of them, and trains what is missing.
-    Seeds then follow from study and base commit alone."""
     tune: Tune | None = None
     """Choose the settings of each arm by a pilot on separate seeds, before the runs that are judged."""
     measure: Measure = Measure()

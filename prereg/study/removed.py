@@ -29,6 +29,7 @@ REMOVED: Final[Mapping[FieldPath, RemovedField]] = {
     ("assume", "sd"): RemovedField(
         None, "assume: {metrics: {METRIC: {sd: NUMBER}}}, or ablate design STUDY --pilot OTHER"
     ),
+    ("base_runs",): RemovedField("own", "leave it out: ablate gate trains base for every comparison"),
     ("measure", "uneven_steps"): RemovedField(None, "runs of one claim are evaluated at the same steps"),
 }
 
