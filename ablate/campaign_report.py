@@ -1,4 +1,4 @@
-"""Report of a campaign: `ablate report CAMPAIGN`, every proposal, the total gain next to the sum, and the removals.
+"""Report of a campaign: `ablate report CAMPAIGN`, every proposal, and the total gain next to the sum of the kept.
 
 Read from the ledger and from what was decided: it runs, decides and logs nothing.
 """
@@ -10,7 +10,6 @@ from pathlib import Path
 
 from ablate.campaigning import open_campaign
 from ablate.confirming import ConfirmationResult, read_confirmations
-from ablate.removing import RemovalResult, read_removals
 from ablate.workspace import HERE, Workspace
 from prereg.campaign.record import CampaignRecord
 from prereg.errors import EvidenceError, Where
@@ -24,8 +23,6 @@ class CampaignSummary:
     record: CampaignRecord
     confirmations: tuple[ConfirmationResult, ...]
     """Every one, oldest first."""
-    removals: RemovalResult | None
-    """The last reduction of the present best."""
 
     @property
     def of_best(self) -> ConfirmationResult | None:
@@ -50,7 +47,7 @@ def summarize(campaign: str | Path, *, workspace: Workspace = HERE) -> CampaignS
             fix=f'ablate propose {context.path} --set PATH=VALUE --why "..."',
             where=Where(file=context.path),
         )
-    return CampaignSummary(record, read_confirmations(context, record), read_removals(context, record))
+    return CampaignSummary(record, read_confirmations(context, record))
 
 
 def report_campaign(campaign: str | Path, *, workspace: Workspace = HERE) -> tuple[Path, ...]:

@@ -15,7 +15,6 @@ from prereg.campaign.record import (
     confirmation_run_as,
     earlier_campaigns,
     proposal_run_as,
-    removal_run_as,
     start_sha256,
 )
 from prereg.campaign.spec import BEST, Campaign
@@ -227,17 +226,14 @@ def refuse_amendment(context: StudyContext) -> None:
     """Refuse to amend a study that follows from a campaign and its ledger alone."""
     refuse_proposal(context, "a proposal as it was registered; what it should have been is another proposal")
     entries, study = context.ledger.entries(), context.study.study
-    for what, begun, option in (
-        ("confirmation", confirmation_run_as(entries, study), ""),
-        ("removal", removal_run_as(entries, study), " --remove"),
-    ):
-        if begun is not None:
-            files = (entry.file for entry in entries if isinstance(entry, OpenedEntry) and entry.study == begun.study)
-            raise RegistrationError(
-                f"'{study}' is {what} {begun.number} of the campaign '{begun.study}'",
-                required=f"a {what} as it was registered",
-                fix=f"ablate confirm {next(files, 'CAMPAIGN')}{option} --again REASON",
-            )
+    begun = confirmation_run_as(entries, study)
+    if begun is not None:
+        files = (entry.file for entry in entries if isinstance(entry, OpenedEntry) and entry.study == begun.study)
+        raise RegistrationError(
+            f"'{study}' is confirmation {begun.number} of the campaign '{begun.study}'",
+            required="a confirmation as it was registered",
+            fix=f"ablate confirm {next(files, 'CAMPAIGN')} --again REASON",
+        )
 
 
 def pinned_start(context: CampaignContext) -> tuple[str | None, str]:

@@ -22,7 +22,7 @@ from ablate.workspace import HERE, Workspace
 from prereg.campaign.record import BegunConfirmation, CampaignRecord, seeds_of_confirmation
 from prereg.errors import RegistrationError, StudyError, Where
 from prereg.registry.disk import write_whole
-from prereg.registry.ledger_entry import ConfirmingEntry, DecidedEntry, Entry, ReportedEntry
+from prereg.registry.ledger_entry import ConfirmingEntry, DecidedEntry, ReportedEntry
 from prereg.seeds import draw_nonce
 from prereg.study.timed import timed_promises
 
@@ -217,17 +217,6 @@ def require_start(context: CampaignContext, record: CampaignRecord) -> None:
             fix="restore the files",
             where=Where(file=context.path),
         )
-
-
-def put_on_record(context: CampaignContext, entry: Entry, path: Path) -> None:
-    """Append an entry that begins a study, whose file is written already: it is read and pinned before, and `run`
-    registers it afterwards. Raises `StudyError`, without entry and file, for a study that cannot be registered."""
-    try:
-        require_registrable(context, path)
-    except StudyError:
-        path.unlink(missing_ok=True)
-        raise
-    context.ledger.append(entry)
 
 
 def require_registrable(context: CampaignContext, path: Path) -> None:

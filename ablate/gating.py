@@ -26,7 +26,6 @@ from prereg.commits.gate import (
     fresh_seeds,
     name_of,
     require_gate,
-    seeds_of_base,
 )
 from prereg.errors import RegistrationError, StudyError, StudyFileError, Where
 from prereg.registry.compared import (
@@ -271,16 +270,6 @@ class _Planned:
     why: str
     """The reason of a further attempt."""
 
-    @property
-    def shares_base(self) -> bool:
-        return self.document.get("base_runs") == "shared"
-
-    def seeds_before_the_draw(self, n_seeds: int) -> Sequence[int]:
-        """Return the seeds that base runs are shared by; of any other comparison, numbers in place of those to come."""
-        if self.shares_base:
-            return seeds_of_base(str(self.document["study"]), self.commits[BASE], self.attempt, n_seeds)
-        return range(1, n_seeds + 1)
-
     def written(self, seeds: Sequence[int] | None) -> dict[str, Any]:
         """Return the plain data of its study with these seeds; with those that the gate lists, where it does."""
         document = comparison(
@@ -291,10 +280,9 @@ class _Planned:
             seeds=seeds if fresh_seeds(self.document) is not None else None,
             why=self.why,
         )
-        # Arms that record the same values to the bit leave nothing to test: no further run is made for them. Runs that
-        # are shared follow from a promise that all comparisons of a base have made.
+        # Arms that record the same values to the bit leave nothing to test: no further run is made for them.
         stopping = document.get("stopping")
-        if isinstance(stopping, dict) and "looks" in stopping and not self.shares_base:
+        if isinstance(stopping, dict) and "looks" in stopping:
             document["stopping"] = {"if_identical": "stop", **stopping}
         return document
 
@@ -313,20 +301,10 @@ def _planned(
     source, commits = context.study.study, {arm: side.hash for arm, side in sides.items()}
     before = record.by_gate(source, arms)
     document = parse_yaml(context.loaded.source_bytes, {})
-    seeds_line = Where(file=context.path, line=context.loaded.line(("seeds",)))
-    if context.study.base_runs == "shared" and isinstance(document["seeds"], list):
-        raise RegistrationError(
-            "base_runs: shared, and the seeds are a list, which somebody chose",
-            required="seeds that follow from study and base commit",
-            fix=f"seeds: fresh {len(document['seeds'])}",
-            where=seeds_line,
-        )
-    # The name counts the attempts. Comparisons that share base runs are named after commits, as their seeds are drawn.
+    # The name counts the attempts.
     attempt = len(before) + (again is not None or not before)
-    shares_base = context.study.base_runs == "shared"
-    hashes = commits if shares_base else {arm: each.sha256 for arm, each in arms.items()}
     planned = _Planned(
-        name=name_of(source, hashes[BASE], hashes[HEAD], attempt),
+        name=name_of(source, arms[BASE].sha256, arms[HEAD].sha256, attempt),
         document=document,
         commits=commits,
         arms=arms,
@@ -361,7 +339,7 @@ def _planned(
             f"--again, and '{source}' lists its seeds: the same seeds are the same runs",
             required="seeds of its own for each comparison",
             fix=f"seeds: fresh {len(document['seeds'])}",
-            where=seeds_line,
+            where=Where(file=context.path, line=context.loaded.line(("seeds",))),
         )
     return replace(planned, why=again.strip())
 
@@ -386,10 +364,9 @@ def _register(
     from prereg.registry.register import draft, refuse_sealed_elsewhere, register_study
 
     n_seeds, workspace = fresh_seeds(planned.document), context.workspace
-    is_drawn = n_seeds is not None and not planned.shares_base
     try:
         # 1. All that can be refused, with seeds that stand in for those to come: design and pins are the same with any.
-        stand_ins = None if n_seeds is None else planned.seeds_before_the_draw(n_seeds)
+        stand_ins = None if n_seeds is None else range(1, n_seeds + 1)
         _write_unregistered(context, planned, path, stand_ins)
         drafted = check(path, workspace)
         choose_machine(drafted.study, [], options)
@@ -399,8 +376,8 @@ def _register(
             refuse_sealed_elsewhere(entries, draft(drafted.loaded, prepared.pinned.pins), drafted.loaded)
         # 2. The nonce, in the very entry of the registration.
         with context.ledger.hold():
-            nonce = draw_nonce() if is_drawn else None
-            seeds = stand_ins if nonce is None or n_seeds is None else seeds_of_comparison(nonce, n_seeds)
+            nonce = None if n_seeds is None else draw_nonce()
+            seeds = None if nonce is None or n_seeds is None else seeds_of_comparison(nonce, n_seeds)
             _write_unregistered(context, planned, path, seeds)
             compared = ComparedContents(
                 gate=context.study.study,
@@ -409,7 +386,7 @@ def _register(
                 head=planned.arms[HEAD],
                 nonce=nonce,
             )
-            promise = partial(register_study, compared=None if planned.shares_base else compared)
+            promise = partial(register_study, compared=compared)
             registration, entry = replace(prepared, context=workspace.open(path)).write(promise)
     except StudyError as error:
         if _is_registered(context, planned.name):

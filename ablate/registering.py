@@ -124,13 +124,9 @@ class Prepared:
 
 
 def prepare(context: StudyContext, *, accept_underpowered: str | None = None, pilot: str | None = None) -> Prepared:
-    """What would stop a registration is found here: bytes that are not there, base runs that may not be used again, and
-    a design that cannot decide."""
-    from prereg.registry.register import with_reused_runs
-
+    """What would stop a registration is found here: bytes that are not there, and a design that cannot decide."""
     # Bytes first, which takes seconds; the simulation of the design takes up to minutes.
     pinned = pin(context)
-    with_reused_runs(context.root, context.loaded, pinned.pins)
     characteristics = characterise(context, pilot=pilot)
     return Prepared(context, pinned, characteristics, accepted(context, characteristics, accept_underpowered))
 

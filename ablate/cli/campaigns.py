@@ -1,6 +1,6 @@
 """Commands propose, confirm and mcp, and check and register of a campaign: options, output, exit codes.
 
-What happens is in `ablate/campaigning.py`, `ablate/proposing.py`, `ablate/confirming.py`, `ablate/removing.py` and
+What happens is in `ablate/campaigning.py`, `ablate/proposing.py`, `ablate/confirming.py` and
 `ablate/serving.py`.
 """
 
@@ -21,7 +21,6 @@ from prereg.errors import StudyError, UnsupportedError
 if TYPE_CHECKING:
     from ablate.confirming import ConfirmationResult
     from ablate.proposing import ProposalResult
-    from ablate.removing import RemovalResult, TriedRemoval
     from prereg.campaign.record import BegunProposal, CampaignRecord
     from prereg.campaign.spec import Campaign
 
@@ -192,15 +191,6 @@ def confirm_command(
     again: Annotated[
         str | None, typer.Option(metavar="REASON", help="Confirm once more what was confirmed before; it is counted.")
     ] = None,
-    removing: Annotated[
-        bool, typer.Option("--remove", help="Try which kept changes can be taken out of the best again.")
-    ] = False,
-    give_up: Annotated[
-        str | None, typer.Option("--give-up", metavar="REASON", help="Of --remove: end the open removal, unseen.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Of --remove: show what would be tried, and in how many runs.")
-    ] = False,
     by: Annotated[
         str | None, typer.Option(metavar="NAME", help="Who confirms: a person, or a program; kept in the ledger.")
     ] = None,
@@ -217,35 +207,12 @@ def confirm_command(
     sum of the kept estimates, and every proposal. One that has not ended goes on; where the best was confirmed it is
     answered again.
 
-    With --remove it compares the best with itself without each kept change instead, one after the other, and shows
-    which can be taken out again: those whose gain is shown to be below `smallest`.
-
     Example:  ablate confirm campaigns/night.yaml --seeds 12
     """
     from ablate.confirming import confirm
     from ablate.runner.options import RunOptions
 
     options = RunOptions(slots=slots, device=device)
-    if removing and by is not None:
-        raise StudyError(
-            "--by with --remove", required="--by of a confirmation", fix=f"ablate confirm {campaign} --remove"
-        )
-    if removing and dry_run:
-        return _planned_removals(workspace, campaign, seeds, again)
-    if removing:
-        from ablate.removing import remove_changes
-
-        removed = remove_changes(
-            campaign, seeds=seeds, again=again, give_up=give_up, options=options, workspace=workspace
-        )
-        return _removed(removed)
-    # Refused and not ignored: who types --dry-run expects that nothing is trained.
-    if dry_run or give_up is not None:
-        raise StudyError(
-            f"{'--dry-run' if dry_run else '--give-up'} without --remove",
-            required="an option of removals with --remove",
-            fix=f"ablate confirm {campaign} --remove",
-        )
     result = confirm(campaign, seeds=seeds, again=again, by=by, options=options, workspace=workspace)
 
     def text() -> Iterator[Shown]:
@@ -287,87 +254,6 @@ def _confirmed(result: ConfirmationResult) -> dict[str, Any]:
         "other_campaigns": result.record.others,
         "proposals": [_of_proposal(each) for each in result.record.proposals],
         "decision": decision,
-    }
-
-
-_REDUCED = {
-    "reduced": Exit.OK,
-    "nothing removed": Exit.INCONCLUSIVE,
-    "inadmissible": Exit.INADMISSIBLE,
-    "unfinished": Exit.INCOMPLETE,
-}
-
-
-def _planned_removals(workspace: Workspace, campaign: Path, seeds: int | None, again: str | None) -> Result:
-    from ablate.removing import plan_removals
-
-    plan = plan_removals(campaign, seeds=seeds, again=again, workspace=workspace)
-
-    def text() -> Iterator[Shown]:
-        from ablate.reporting.summaries.removal import planned_section
-
-        yield planned_section(plan)
-
-    facts = {
-        "campaign": plan.source,
-        "order": plan.order,
-        "seeds": plan.n_seeds,
-        "level": plan.level,
-        "most_runs": plan.most_runs,
-    }
-    return Result(facts, text, next=f"ablate confirm {campaign} --remove")
-
-
-def _removed(result: RemovalResult) -> Result:
-    def text() -> Iterator[Shown]:
-        from ablate.reporting.summaries.removal import removal_section
-
-        yield removal_section(result)
-
-    verb = "verify" if result.open is None else "confirm"
-    then = f"ablate {verb} {result.source}" + (" --remove" if result.open is not None else "")
-    return Result(_facts_of_removals(result), text, next=then, exit=_end_of_removals(result))
-
-
-def _end_of_removals(result: RemovalResult) -> Exit:
-    if result.answer == "unfinished" and result.ran is not None and result.ran.summary.interrupted:
-        return Exit.INTERRUPTED
-    ending = _REDUCED[result.answer]
-    return Exit.DEVIATIONS if ending == Exit.OK and result.deviations else ending
-
-
-def _facts_of_removals(result: RemovalResult) -> dict[str, Any]:
-    def facts(each: TriedRemoval) -> dict[str, Any]:
-        entry, end = each.removal.entry, each.removal.end
-        return {
-            "number": entry.number,
-            "proposal": entry.change,
-            "outcome": each.outcome,
-            "given_up": None if end is None else end.given_up,
-            "level": each.level,
-            "seeds": entry.seeds,
-            "gain": each.gain,
-            "not_shown": each.not_shown,
-            "study": entry.run_as,
-        }
-
-    return {
-        "answer": result.answer,
-        "campaign": result.source,
-        "registration": result.record.entry.registration,
-        "reductions": result.reductions,
-        "margin": result.record.campaign.smallest,
-        "removals": [facts(each) for each in result.tried],
-        "together": None if result.together is None else facts(result.together),
-        "open": None if result.open is None else result.open.entry.number,
-        "removed": result.removed,
-        # Keys of JSON are texts.
-        "not_tried": {str(number): why for number, why in result.not_tried.items()},
-        "best": result.record.best,
-        "left": result.left,
-        "diff": [{"path": line.path, "best": line.best, "left": line.left} for line in result.diff],
-        "deviations": result.deviations,
-        "faults": result.faults,
     }
 
 

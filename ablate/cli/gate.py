@@ -65,8 +65,7 @@ def gate_command(
 
     Writes the study for these commits, registers it before its first run, trains up to the look that decides, and
     answers: equivalent, better, worse, identical or undecided. The same files and settings again resume, or show the
-    same answer, under whatever commit they lie. Where the study says `base_runs: shared`, sealed runs of the same base
-    are used again.
+    same answer, under whatever commit they lie.
 
     Example:  ablate gate studies/harmless.yaml --base main --head HEAD
     """

@@ -24,8 +24,7 @@ class Exit(IntEnum):
         0,
         (
             "done; of `decide`, a verdict without deviations; of `gate`, head is equivalent, better, identical, or the "
-            "same code; of `propose`, a keep; of `confirm`, a best that is better than the start, or "
-            "with --remove one from which a change can be taken out"
+            "same code; of `propose`, a keep; of `confirm`, a best that is better than the start"
         ),
         "every command",
     )
@@ -45,7 +44,7 @@ class Exit(IntEnum):
         (
             "the verdict is inconclusive, with deviations or without, or a look was taken after which the study "
             "continues; of `judge`, a claim is inconclusive; of `gate`, undecided; of `propose`, out of budget; of "
-            "`confirm`, neither, or with --remove no change that can be taken out"
+            "`confirm`, neither"
         ),
         "`decide`, `judge`, `gate`, `propose`, `confirm`",
     )

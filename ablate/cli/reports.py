@@ -43,8 +43,7 @@ def report_command(
 
     Decides nothing new. latex: report.tex, which compiles by itself, and parts for a paper. figures: PDF, SVG and PNG.
     csv: findings, pairs and curves. Where sealed records are gone, committed evidence is read. Of a bundle, writes the
-    pages from its records alone, once all its checks pass. Of a campaign, a page of every proposal, its total gain and
-    its removals.
+    pages from its records alone, once all its checks pass. Of a campaign, a page of every proposal and its total gain.
 
     Example:  ablate report studies/embnorm.yaml --as latex
     """

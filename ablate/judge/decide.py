@@ -37,7 +37,6 @@ from ablate.judge.audit.audit import admissible, audit
 from ablate.judge.audit.checks import AuditContext
 from ablate.judge.audit.headroom import check_headroom
 from ablate.judge.audit.history import retried_runs
-from ablate.judge.audit.ledger import before_registration
 from ablate.judge.audit.retried import worst_cases
 from ablate.judge.audit.sensitivity import arms_that_lost, doubts, mark, spread_to_claims
 from ablate.judge.audit.stability import judge_stability
@@ -48,12 +47,11 @@ from ablate.judge.judge import UNDECIDED
 from ablate.judge.readings import final_values
 from ablate.judge.recompute import check_numbers, recompute
 from ablate.judge.stats.null_hypotheses import require_known_methods
-from ablate.judge.verdict import Check, Decision, Finding, ReusedFrom, ReusedRuns, Stability, Status
+from ablate.judge.verdict import Check, Decision, Finding, Stability, Status
 from ablate.records.evidence import Evidence
 from prereg.registry.amendments import affected, amendments_of
 from prereg.registry.looks import Look
 from prereg.registry.registration import Registration
-from prereg.registry.shared_base import n_comparisons
 from prereg.rule.rule import Ruling
 from prereg.study.spec import Study
 
@@ -219,26 +217,6 @@ def _decision(
         tie_breakers=_tie_breakers(study, context.evidence, ruling),
         evidence=context.evidence.sha256,
         look=context.look,
-        reused=_reused(context),
-    )
-
-
-def _reused(context: AuditContext) -> ReusedRuns | None:
-    """The runs that were used again among those that are judged; none where there are none."""
-    judged = set(context.evidence.planned)
-    runs = [run for run in context.registration.reused if run.cell in judged]
-    if not runs:
-        return None
-    by_study: dict[str, list[str]] = {}
-    for run in runs:
-        by_study.setdefault(run.study, []).append(run.sealed_at)
-    return ReusedRuns(
-        runs=len(runs),
-        of=len(judged),
-        sources=tuple(
-            ReusedFrom(study=study, runs=len(times), sealed_at=max(times)) for study, times in by_study.items()
-        ),
-        comparisons=n_comparisons(context.registration, before_registration(context)),
     )
 
 

@@ -328,31 +328,6 @@ class Stability(FrozenModel):
     where the limit itself is registered."""
 
 
-class ReusedFrom(FrozenModel):
-    """Runs of base that one comparison made, and that were used again."""
-
-    study: str
-    """That comparison."""
-    runs: int
-    """How many."""
-    sealed_at: str
-    """When the last of them was sealed, by the ledger."""
-
-
-class ReusedRuns(FrozenModel):
-    """The runs of base, of those that were judged, that earlier comparisons had sealed."""
-
-    runs: int
-    """How many."""
-    of: int
-    """How many were judged, of both arms."""
-    sources: tuple[ReusedFrom, ...]
-    """What made them, in the order of their seeds."""
-    comparisons: int
-    """How many comparisons rested on them by the time of the registration, this one among them: each errs as often as
-    registered, and their errors come together."""
-
-
 class Decision(FrozenModel):
     """The verdict and everything it rests on."""
 
@@ -387,8 +362,6 @@ class Decision(FrozenModel):
     """sha256 over the sealed records that were read."""
     look: Look | None = None
     """The look of a sequential study; none for a fixed number of seeds."""
-    reused: ReusedRuns | None = None
-    """Runs of base that were used again; left out where none were."""
 
     def labelled(self, labels: Labels) -> Decision:
         """The same for a reader: every finding speaks of arms, claims and metrics by their labels."""
@@ -440,8 +413,6 @@ def _facts(value: Any) -> JsonValue:
         # code can.
         own = isinstance(value, Check) and value.name.startswith(OWN)
         left_out = () if own else WORDS_OF.get(type(value), ())
-        if isinstance(value, Decision):
-            left_out += () if value.reused else ("reused",)
         # In the order of the fields, which is that of the file: moving a field changes the bytes of every
         # verdict.
         return {name: _facts(getattr(value, name)) for name in type(value).model_fields if name not in left_out}

@@ -32,7 +32,7 @@ from prereg.errors import EvidenceError, LedgerError
 from prereg.registry.amendments import promise_in_force
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import Entry, PeekedEntry, PromiseEntry, RunEntry, SealEntry
+from prereg.registry.ledger_entry import Entry, PeekedEntry, SealEntry
 from prereg.registry.looks import due_look
 from prereg.registry.paths import Root
 from prereg.registry.plan import Cell, recipes_of
@@ -160,8 +160,6 @@ def repeated_elsewhere(entries: Sequence[Entry], registration: Registration) -> 
     looks at those studies that precede it, in the ledger's order. Later entries of others do not change it. A run that
     diverged is compared by what it is made of alone.
 
-    Of studies whose runs of base are used again, next to their seals: their promises, and the attempts at these runs.
-
     `entries` are those of `Ledger.entries`, in its order: of a slice no other is left, since links have no time.
     """
     study = registration.study.study
@@ -189,17 +187,7 @@ def repeated_elsewhere(entries: Sequence[Entry], registration: Registration) -> 
         for entry in entries
         if entry.study in studies and entry.event in ("decided", "looked", "peeked") and order[entry.sha256] < promised
     ]
-    cells = {(run.study, run.registration, run.cell) for run in registration.reused}
-    sources = {run.study for run in registration.reused}
-    attempts = [
-        entry
-        for entry in entries
-        if (isinstance(entry, PromiseEntry) and entry.study in sources)
-        or (isinstance(entry, RunEntry) and (entry.study, entry.registration, entry.cell) in cells)
-        if order[entry.sha256] < promised
-    ]
-    entry_by_sha256 = {entry.sha256: entry for entry in (*others, *looks, *attempts)}
-    return tuple(sorted(entry_by_sha256.values(), key=lambda entry: order[entry.sha256]))
+    return tuple(sorted((*others, *looks), key=lambda entry: order[entry.sha256]))
 
 
 def _known_by(seal: SealEntry) -> tuple[str | None, ...]:
@@ -370,8 +358,7 @@ def _read_again(
 
 
 def _unlike_its_place(record: RunRecord, registration: Registration, variant: str, seed: int) -> list[str]:
-    cell, names = (variant, seed), (record.study, record.registration)
-    if record.cell == cell and (registration.is_record_of(cell, *names) or record.registration in registration.lineage):
+    if record.cell == (variant, seed) and record.registration in registration.lineage:
         return []
     return [
         f"the record in the folder of {variant}/{seed} is of {record.variant}/{record.seed} "

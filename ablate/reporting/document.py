@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ablate.judge.decide import WAITING
 from ablate.judge.recompute import recompute
-from ablate.judge.verdict import Decision, ReusedRuns, with_deviations
+from ablate.judge.verdict import Decision, with_deviations
 from ablate.reporting.blocks import Block, Facts, Figure, Paragraph, Section
 from ablate.reporting.context import ReportContext
 from ablate.reporting.forest import forest_figure
@@ -195,11 +195,6 @@ def _findings(decision: Decision, registration: Registration) -> Iterator[Block]
         yield Paragraph(phrase("first_screen.unstable", words.listed(unstable)))
 
 
-def used_again(reused: ReusedRuns) -> str:
-    """Which runs earlier comparisons had sealed, and what that means for the error rates of all of them."""
-    return phrase("first_screen.reused", reused, [words.moment(source.sealed_at) for source in reused.sources])
-
-
 def _summaries(views: Sequence[FindingView]) -> Iterator[tuple[str, str]]:
     """What each finding says, and one line for each family per task."""
     for label, members in by_family([view.finding for view in views]).items():
@@ -256,8 +251,6 @@ def opening_blocks(decision: Decision, registration: Registration) -> Iterator[B
         yield forest_figure(views)
     if views:
         yield Paragraph(trust_line(decision, study), "trust")
-        if decision.reused is not None:
-            yield Paragraph(used_again(decision.reused))
         # Advice for a later study, where this one's trainer stated nothing that could be compared.
         passed = {check.name: check.passed for check in decision.checks}
         if passed.get(PROMISED) is False and STATED not in passed:

@@ -18,9 +18,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from ablate.records.imports import put
 from ablate.records.provenance import made_with
-from ablate.records.reused import read_reused
 from ablate.records.run_record import RunRecord
 from ablate.records.seals import sealed_in_ledger, unlike
 from ablate.records.store import RunFolder
@@ -34,7 +32,6 @@ from prereg.registry.ledger_entry import (
     BreachedEntry,
     Entry,
     FailedEntry,
-    ReusedEntry,
     RunEntry,
     RunStartedEntry,
     SealedEntry,
@@ -233,7 +230,6 @@ class Logbook:
 
         Raises `EvidenceError` for a seal that does not hold, and for a record of another run; nothing is entered then.
         """
-        self._take_again(specs)
         # All records are checked before the first entry: a fault in the last one must leave the ledger as it is.
         bound = sealed_in_ledger(self.ledger, self.registration.runs_sha256)
         record_by_cell: dict[Cell, RunRecord] = {}
@@ -270,43 +266,6 @@ class Logbook:
                 f"{first.variant}/{first.seed}: sealed, and a deviation"
             )
         return waiting
-
-    def _take_again(self, specs: Sequence[Spec]) -> None:
-        """Enter the runs of base that the registration uses again, and lay them in their places, byte for byte.
-
-        Raises `EvidenceError` where one is not here as the lock names it, or its place holds another; nothing is
-        entered then.
-        """
-        again = {run.cell: run for run in self.registration.reused}
-        if not again:
-            return
-        entered = {
-            entry.cell
-            for entry in self.ledger.entries()
-            if isinstance(entry, ReusedEntry) and entry.registration == self.registration.runs_sha256
-        }
-        waiting = []
-        for spec in (spec for spec in specs if spec.cell in again):
-            run, folder = again[spec.cell], self.folder(spec)
-            is_here = folder.record_path.is_file() and sha256_file(folder.record_path) == run.run_sha256
-            if is_here and spec.cell in entered:
-                continue
-            if not is_here and folder.path.is_dir() and any(folder.path.iterdir()):
-                raise EvidenceError(
-                    f"{self.root.relative(folder.path)} holds another run than the lock names",
-                    required=f"base seed {spec.seed} as '{run.study}' sealed it, and no other",
-                    fix=f"move it elsewhere, then: ablate run {spec.study}",
-                )
-            waiting.append((spec, run, folder, is_here, read_reused(self.root, run)))
-        for spec, run, folder, is_here, piece in waiting:
-            # The entry first: after a crash in between, the next call finds the run missing, and lays it in its place.
-            if spec.cell not in entered:
-                taken = ReusedEntry(
-                    **self.about(), **piece.seal, recipe_sha256=recipe_sha256(spec), of_study=run.study, seal=run.seal
-                )
-                self.log(taken)
-            if not is_here:
-                put(piece, folder)
 
     def all_bound(self, specs: Sequence[Spec]) -> bool:
         """Whether the ledger has the seal of every run."""

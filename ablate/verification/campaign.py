@@ -11,7 +11,6 @@ from typing import Any
 from ablate.judge.campaign.confirmation import confirmation_document
 from ablate.judge.campaign.evidence import decided_again, decision_of, evidence_faults
 from ablate.judge.campaign.proposal_study import proposal_document
-from ablate.judge.campaign.removal import removal_document
 from ablate.judge.decide import decide
 from ablate.judge.interim import restrict
 from ablate.judge.verdict import OWN
@@ -37,7 +36,6 @@ from prereg.verification import Item, check_campaigns, item, not_checked
 
 STUDIES = "studies of proposals"
 CONFIRMATIONS = "studies of confirmations"
-REMOVALS = "studies of removals"
 DECIDED_AGAIN = "proposals decided again"
 
 
@@ -53,7 +51,6 @@ def campaign_items(
             assert record is not None, name
             yield from _items_of(runs_from.get(name, root), record)
             yield from _confirmations(root, record, entries)
-            yield from _removals(root, record)
 
 
 def _items_of(root: Root, record: CampaignRecord) -> Iterator[Item]:
@@ -147,22 +144,6 @@ def _confirmations(root: Root, record: CampaignRecord, entries: Sequence[Entry])
         undecided = f", {n_open} of them not decided" if n_open else ""
         note = counted(len(record.confirmations), "confirmation") + undecided
         yield item(record.campaign.campaign, CONFIRMATIONS, *faults, note=note)
-
-
-def _removals(root: Root, record: CampaignRecord) -> Iterator[Item]:
-    """The studies of the removals of a campaign. Each is decided again as every study is, and that its end is the
-    verdict of its study says the record (`campaign_faults`)."""
-    faults = list[str]()
-    for removal in record.removals:
-        entry = removal.entry
-        label = f"'{entry.run_as}', the study of removal {entry.number},"
-        is_decided = removal.end is not None and removal.end.given_up is None
-        document = removal_document(record, removal)
-        faults += _registered_otherwise(root, record, document, label, is_decided=is_decided)
-    if record.removals:
-        undecided = ", the last of them not ended" if record.open_removal is not None else ""
-        note = counted(len(record.removals), "removal") + undecided
-        yield item(record.campaign.campaign, REMOVALS, *faults, note=note)
 
 
 def _registered_otherwise(

@@ -26,11 +26,9 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import (
     ConfirmingEntry,
     DecidedEntry,
-    EndedEntry,
     Entry,
     OpenedEntry,
     ProposedEntry,
-    RemovingEntry,
     StagedEntry,
 )
 from prereg.registry.paths import Root
@@ -108,7 +106,7 @@ def entries_about(entries: Sequence[Entry], name: str) -> list[Entry]:
 
 def committed_as(root: Root, study: str, entries: Sequence[Entry]) -> str:
     """Under whose name the evidence of a study is committed: its own, or that of the campaign which began it."""
-    begun = (entry for entry in entries if isinstance(entry, ProposedEntry | ConfirmingEntry | RemovingEntry))
+    begun = (entry for entry in entries if isinstance(entry, ProposedEntry | ConfirmingEntry))
     campaign = next((entry.study for entry in begun if entry.run_as == study), None)
     return study if campaign is None or root.evidence(study).exists() else campaign
 
@@ -120,7 +118,7 @@ def _sealed(root: Root, mine: Sequence[Entry]) -> list[Path]:
 def _stale(root: Root, unpacked_bundle: Unpacked, mine: Sequence[Entry]) -> str:
     """How evidence was bundled before the last decision; empty where it was not. An amendment alone, or other words of
     the study, leave it that of the last decision."""
-    decided = [entry for entry in mine if isinstance(entry, DecidedEntry | StagedEntry | EndedEntry)]
+    decided = [entry for entry in mine if isinstance(entry, DecidedEntry | StagedEntry)]
     if not decided:
         return ""
     # By the entry and not by its time: the bundle's copy of the ledger holds the decision, or was made before it.

@@ -4,8 +4,6 @@
     proposed    a proposal, before its first run: what it changes, its seeds, the best it is compared with
     staged      what became of it at a stage; all but `next_stage` end it
     confirming  a confirmation, before its first run: the best so far against the start, on seeds of its own
-    removing    a removal, before its first run: the best without one of the kept changes against the best with it
-    ended       how a removal ended, by the decision of its study
 
 Levels, budget and the present best follow from these entries, so that one which was left out would buy another try.
 
@@ -37,11 +35,9 @@ from prereg.registry.ledger_entry import (
     ConfirmingEntry,
     DecidedEntry,
     EarlierCampaign,
-    EndedEntry,
     Entry,
     OpenedEntry,
     ProposedEntry,
-    RemovingEntry,
     RunStartedEntry,
     StagedEntry,
 )
@@ -51,12 +47,8 @@ from prereg.study.arms import Config
 from prereg.study.removed import config_with_removed
 from prereg.study.training import Training
 
-CAMPAIGN_EVENTS = ("opened", "proposed", "staged", "confirming", "removing", "ended")
+CAMPAIGN_EVENTS = ("opened", "proposed", "staged", "confirming")
 """The events of entries whose study is a campaign."""
-WITHIN_MARGIN: Final = "within margin"
-"""The verdict of a removal's study that takes the change out."""
-NOT_SHOWN: Final = "not shown"
-"""Its other verdict."""
 
 
 class Setup(FrozenModel):
@@ -115,26 +107,6 @@ class BegunConfirmation:
 
 
 @dataclass(frozen=True)
-class BegunRemoval:
-    """A removal that is on record, and how it ended."""
-
-    entry: RemovingEntry
-    before: Setup
-    """What it is compared with: the best without what was removed already; of the last comparison, the best."""
-    after: Setup
-    """What is left without the change; of the last comparison, without all that was removed."""
-    n_kept: int
-    """Kept changes of the best: so many removals may be tried, over which the error is spread."""
-    end: EndedEntry | None = None
-    """How it ended; none of an open one."""
-
-    @property
-    def is_removed(self) -> bool:
-        """Whether its change was taken out."""
-        return self.entry.change is not None and self.end is not None and self.end.outcome == "within_margin"
-
-
-@dataclass(frozen=True)
 class CampaignRecord:
     """A registered campaign, its proposals and its confirmations, as the ledger holds them."""
 
@@ -142,7 +114,6 @@ class CampaignRecord:
     campaign: Campaign
     proposals: tuple[BegunProposal, ...]
     confirmations: tuple[BegunConfirmation, ...] = ()
-    removals: tuple[BegunRemoval, ...] = ()
     others: tuple[EarlierCampaign, ...] = ()
     """The other campaigns of the same trainer, start or metric that were registered before its last entry."""
 
@@ -173,32 +144,19 @@ class CampaignRecord:
         return history_of(self.proposals)
 
     @property
-    def begun(self) -> tuple[BegunProposal | BegunConfirmation | BegunRemoval, ...]:
-        """All proposals, then all confirmations, then all removals: each is carried out by a study."""
-        return (*self.proposals, *self.confirmations, *self.removals)
-
-    @property
-    def open_removal(self) -> BegunRemoval | None:
-        """The removal that has not ended; none where all have."""
-        last = self.removals[-1] if self.removals else None
-        return None if last is None or last.end is not None else last
-
-    @property
-    def reduction(self) -> tuple[BegunRemoval, ...]:
-        """The removals of the last reduction of the present best; none where it was not reduced."""
-        mine = tuple(each for each in self.removals if each.entry.best_sha256 == self.best.sha256)
-        return tuple(each for each in mine if each.entry.reduction == mine[-1].entry.reduction)
+    def begun(self) -> tuple[BegunProposal | BegunConfirmation, ...]:
+        """All proposals, then all confirmations: each is carried out by a study."""
+        return (*self.proposals, *self.confirmations)
 
     @property
     def requires_nonces(self) -> bool:
         """True where the next proposal or confirmation must have a nonce: by the registration, or because an earlier
         one has."""
-        begun: tuple[BegunProposal | BegunConfirmation, ...] = (*self.proposals, *self.confirmations)
-        return self.entry.seeds_follow_from == "nonce" or any(each.entry.nonce is not None for each in begun)
+        return self.entry.seeds_follow_from == "nonce" or any(each.entry.nonce is not None for each in self.begun)
 
     @property
     def used_seeds(self) -> frozenset[int]:
-        """The seeds of all proposals, confirmations and removals."""
+        """The seeds of all proposals and confirmations."""
         return frozenset(seed for begun in self.begun for seed in begun.entry.seeds)
 
 
@@ -273,47 +231,6 @@ def _with_nonce(known_before: str, nonce: str | None) -> str:
     return known_before if nonce is None else f"{known_before} {nonce}"
 
 
-def seeds_of_removal(
-    registration: str, number: int, *, head: str, after_sha256: str, n_seeds: int, used: Collection[int]
-) -> tuple[int, ...]:
-    """Return the seeds of a removal, which follow from the ledger alone and could be computed beforehand."""
-    return tuple(seeds_following(f"{registration} removal {number} {head} {after_sha256}", n_seeds, used))
-
-
-def setup_without(start: Setup, kept: Iterable[BegunProposal], removed: Collection[int]) -> Setup:
-    """The start with all kept changes but those of some proposals, in the order in which they were kept.
-
-    A value that a removed change had set goes back to that of the last other change that sets it, or else to the
-    start's; a commit to that of the last other change that has one.
-    """
-    setup = start
-    for proposal in kept:
-        if proposal.entry.number not in removed:
-            setup = setup.changed(proposal.entry.change)
-    return setup
-
-
-def why_not_removable(record: CampaignRecord, removed: Collection[int], number: int) -> str | None:
-    """Why a kept change cannot be taken out of the best by itself, after some others were: `in a later commit`, or
-    `replaced` by later changes. None where it can."""
-    left = [each for each in record.kept if each.entry.number not in removed]
-    change = next(each.entry.change for each in left if each.entry.number == number)
-    if change.commit is not None and any(
-        each.entry.change.commit is not None for each in left if each.entry.number > number
-    ):
-        # A commit is a whole tree: the later one has the earlier one's code or not, and no setup says which.
-        return "in a later commit"
-    without = setup_without(record.start, left, (number,))
-    return "replaced" if without == setup_without(record.start, left, ()) else None
-
-
-def in_order_of_removal(record: CampaignRecord) -> tuple[BegunProposal, ...]:
-    """The kept changes, the smallest estimated gain first: what is most likely removable is tried first. Of equal ones
-    the newest first."""
-    gains = {each.entry.number: _gain_of_keep(each.end) for each in record.kept if each.end is not None}
-    return tuple(sorted(record.kept, key=lambda each: (gains[each.entry.number] or 0.0, -each.entry.number)))
-
-
 def _gain_of_keep(end: StagedEntry) -> float | None:
     """The estimated gain that the decision of a keep holds; none where it is no decision."""
     parts = (end.decision or {}).get("parts")
@@ -321,33 +238,6 @@ def _gain_of_keep(end: StagedEntry) -> float | None:
     first = parts[0] if isinstance(parts, list) and parts else None
     gain = first.get("improvement") if isinstance(first, dict) else None
     return float(gain) if isinstance(gain, int | float) else None
-
-
-@dataclass(frozen=True)
-class NextRemoval:
-    """What a reduction tries next."""
-
-    change: int | None
-    """The proposal whose change is left out; none of the last comparison."""
-    before: Setup
-    after: Setup
-
-
-def next_removal(record: CampaignRecord, reduction: Sequence[BegunRemoval]) -> NextRemoval | None:
-    """What comes after these removals, all of which have ended: each kept change once, the smallest gain first; then,
-    where any was removed, the best against what is left. None where the reduction is over."""
-    removed = {each.entry.change for each in reduction if each.is_removed}
-    tried = {each.entry.change for each in reduction}
-    numbers = frozenset(number for number in removed if number is not None)
-    left = setup_without(record.start, record.kept, numbers)
-    # The last comparison ends a reduction.
-    if None in tried:
-        return None
-    for proposal in in_order_of_removal(record):
-        number = proposal.entry.number
-        if number not in tried and why_not_removable(record, numbers, number) is None:
-            return NextRemoval(number, left, setup_without(record.start, record.kept, {*numbers, number}))
-    return NextRemoval(None, record.best, left) if removed else None
 
 
 def start_sha256(pins: Pins, own_checks: Mapping[str, CheckPin], *, from_commit: bool) -> str:
@@ -389,8 +279,8 @@ def campaigns_of(entries: Iterable[Entry]) -> tuple[str, ...]:
 
 
 def studies_of_campaign(entries: Iterable[Entry], campaign: str) -> tuple[str, ...]:
-    """The studies that carry out proposals, confirmations and removals of a campaign, in the order of the ledger."""
-    begun = ProposedEntry | ConfirmingEntry | RemovingEntry
+    """The studies that carry out proposals and confirmations of a campaign, in the order of the ledger."""
+    begun = ProposedEntry | ConfirmingEntry
     return tuple(entry.run_as for entry in entries if isinstance(entry, begun) and entry.study == campaign)
 
 
@@ -481,11 +371,6 @@ def confirmation_run_as(entries: Iterable[Entry], study: str) -> ConfirmingEntry
     return next((entry for entry in entries if isinstance(entry, ConfirmingEntry) and entry.run_as == study), None)
 
 
-def removal_run_as(entries: Iterable[Entry], study: str) -> RemovingEntry | None:
-    """The removal that a study carries out; none of a study that is none."""
-    return next((entry for entry in entries if isinstance(entry, RemovingEntry) and entry.run_as == study), None)
-
-
 def end_of(entries: Iterable[Entry], proposal: ProposedEntry) -> str | None:
     """How a proposal ended, in words; none while it is open."""
     about = proposal.study, proposal.number
@@ -524,21 +409,9 @@ def _with(record: CampaignRecord, entry: Entry) -> CampaignRecord:
     if isinstance(entry, ConfirmingEntry):
         begun = BegunConfirmation(entry, record.best, len(record.proposals))
         return replace(record, confirmations=(*record.confirmations, begun))
-    if isinstance(entry, RemovingEntry):
-        step = _next_step(record)
-        assert step is not None, entry
-        removal = BegunRemoval(entry, step.before, step.after, len(record.kept))
-        return replace(record, removals=(*record.removals, removal))
-    if isinstance(entry, EndedEntry):
-        return replace(record, removals=(*record.removals[:-1], replace(record.removals[-1], end=entry)))
     assert isinstance(entry, StagedEntry), entry
     *before, last = record.proposals
     return replace(record, proposals=(*before, replace(last, stages=(*last.stages, entry))))
-
-
-def _next_step(record: CampaignRecord) -> NextRemoval | None:
-    """What is removed next: of a reduction that goes on, or of another one."""
-    return next_removal(record, record.reduction) or next_removal(record, ())
 
 
 def campaign_faults(entries: Sequence[Entry], name: str) -> list[str]:
@@ -576,10 +449,6 @@ def _faults(entries: Sequence[Entry], name: str) -> Iterator[str]:
             if isinstance(entry, StagedEntry)
             else _fault_of_confirmation(before, entry)
             if isinstance(entry, ConfirmingEntry)
-            else _fault_of_removal(before, entry)
-            if isinstance(entry, RemovingEntry)
-            else _fault_of_end(entries, before, entry)
-            if isinstance(entry, EndedEntry)
             else ""
         )
         if fault:
@@ -660,60 +529,7 @@ def _fault_of_confirmation(before: CampaignRecord, entry: ConfirmingEntry) -> st
     return next((text for text, holds in faults.items() if holds), "")
 
 
-def _fault_of_removal(before: CampaignRecord, entry: RemovingEntry) -> str:
-    """What is wrong with a removal, in a sentence; empty where nothing is."""
-    label = f"removal {entry.number} of '{entry.study}'"
-    if before.open is not None or before.open_removal is not None:
-        return f"{label} began before what was before it ended"
-    # What it has to be follows from all ends before it, as `ablate confirm --remove` derived it when it began.
-    step, reduction = _next_step(before), before.reduction
-    goes_on = next_removal(before, reduction) is not None and bool(reduction)
-    repeats = [] if goes_on else [each for each in before.removals if each.entry.best_sha256 == entry.best_sha256]
-    expected = max((each.entry.reduction for each in before.removals), default=0) + (not goes_on)
-    if step is None:
-        return f"{label} is of a campaign of which nothing can be removed"
-    seeds = seeds_of_removal(
-        entry.registration,
-        entry.number,
-        head=entry.previous,
-        after_sha256=step.after.sha256,
-        n_seeds=len(entry.seeds),
-        used=before.used_seeds,
-    )
-    faults = {
-        f"{label} in place of removal {len(before.removals) + 1}": entry.number != len(before.removals) + 1,
-        f"{label} is not about the best before it": entry.best_sha256 != before.best.sha256,
-        f"{label} belongs to reduction {expected}": entry.reduction != expected,
-        f"{label} leaves out another change than the one whose turn it is": entry.change != step.change,
-        f"{label} has another number of seeds than the removals before it": (
-            goes_on and len(entry.seeds) != len(reduction[0].entry.seeds)
-        ),
-        f"{label} reduces a best that was reduced before, and has no reason to repeat it": (
-            bool(repeats) and entry.again is None
-        ),
-        f"the seeds of {label} do not follow from the entry before it and from what is left": entry.seeds != seeds,
-    }
-    return next((text for text, holds in faults.items() if holds), "")
-
-
-def _fault_of_end(entries: Sequence[Entry], before: CampaignRecord, entry: EndedEntry) -> str:
-    """What is wrong with the end of a removal, in a sentence; empty where nothing is."""
-    label = f"the end of removal {entry.number} of '{entry.study}'"
-    removal = before.open_removal
-    if removal is None or removal.entry.number != entry.number:
-        return f"{label} is of no removal that is open"
-    if entry.given_up is not None:
-        return f"{label} was given up, and shows something" if entry.outcome != "not_shown" else ""
-    run_as = removal.entry.run_as
-    decided = [each for each in entries if isinstance(each, DecidedEntry) and each.study == run_as]
-    if not decided:
-        return f"{label} came without a decision of '{run_as}'"
-    if decided[0].verdict != entry.outcome.replace("_", " "):
-        return f"{label} is not the verdict of '{run_as}', '{decided[0].verdict}'"
-    return ""
-
-
-_WHAT: Final = {ProposedEntry: "proposal", ConfirmingEntry: "confirmation", RemovingEntry: "removal"}
+_WHAT: Final = {ProposedEntry: "proposal", ConfirmingEntry: "confirmation"}
 
 
 def _fault_of_stage(campaign: Campaign, before: CampaignRecord, entry: StagedEntry) -> str:

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from prereg.errors import SpecError, field_error
 from prereg.rule.condition import OUTCOMES, Outcome
-from prereg.seeds import seeds_following
 from prereg.study.spec import Study
 from prereg.text import listed
 
@@ -185,14 +184,3 @@ def comparison(
     if seeds is not None:
         written["seeds"] = list(seeds)
     return written
-
-
-def seeds_of_base(study: str, base: str, attempt: int, n_seeds: int) -> tuple[int, ...]:
-    """The seeds of every comparison by a study whose base runs are shared, with one base, of the same attempt.
-
-    No head is in them, so that nobody chooses among base runs by choosing a head.
-
-    >>> seeds_of_base("harmless", "1a2b3c4d5e", 1, 3) == seeds_of_base("harmless", "1a2b3c4d5e", 1, 4)[:3]
-    True
-    """
-    return tuple(seeds_following(f"{study} {base} {attempt}", n_seeds))

@@ -35,7 +35,7 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import PromiseEntry
 from prereg.registry.looks import FIRST_OF_E_PROCESS
 from prereg.registry.paths import Root
-from prereg.registry.registration import CorpusPin, Registration, ReusedRun, load_registration, promises_of
+from prereg.registry.registration import CorpusPin, Registration, load_registration, promises_of
 from prereg.rule.condition import All, AnyOf, Condition, Not, Question
 from prereg.rule.divergence import cost_of_divergence
 from prereg.study.analysis import Ceiling, EProcess, Looks, OverLast
@@ -245,11 +245,6 @@ class StudyFacts:
         """The entry of the registration in force."""
         assert self.entries, self.study.study
         return self.entries[-1]
-
-    @property
-    def reused(self) -> tuple[ReusedRun, ...]:
-        """The sealed runs of base that it uses again."""
-        return () if self.registration is None else self.registration.reused
 
     @property
     def first_seed(self) -> tuple[str, ...]:

@@ -117,7 +117,6 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
             "data",
             "seeds",
             "arm_seeds",
-            "base_runs",
             "measure",
             "stopping",
             "stable",

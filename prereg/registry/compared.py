@@ -70,7 +70,7 @@ class PastComparison:
     name: str
     """Its study."""
     compared: ComparedContents | None
-    """None of one that an earlier version named after commit hashes, or that shares base runs."""
+    """None of one that an earlier version named after commit hashes."""
     decision: DecidedEntry | None
     """Its last decision."""
 

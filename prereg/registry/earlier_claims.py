@@ -38,7 +38,6 @@ from prereg.registry.ledger_entry import (
     PeekedEntry,
     PromiseEntry,
     ProposedEntry,
-    RemovingEntry,
     StagedEntry,
 )
 from prereg.registry.ledger_graph import Descent, is_merged, places
@@ -208,11 +207,7 @@ def promised_claims(root: Root, entries: Sequence[Entry]) -> dict[str, PromisedC
 
     `entries` are those of the whole ledger: an earlier registration of a study is rebuilt from its lock in force.
     """
-    campaigns = {
-        entry.run_as: entry.study
-        for entry in entries
-        if isinstance(entry, (ProposedEntry, ConfirmingEntry, RemovingEntry))
-    }
+    campaigns = {entry.run_as: entry.study for entry in entries if isinstance(entry, (ProposedEntry, ConfirmingEntry))}
     promised = [entry for entry in entries if isinstance(entry, PromiseEntry)]
     claims_by_entry: dict[str, PromisedClaims] = {}
     for name in dict.fromkeys(entry.study for entry in promised):

@@ -260,8 +260,6 @@ def repeated(root: Root, study: Study) -> tuple[Repeated, ...]:
     >>> repeated(root, Study.from_yaml("studies/own.yaml"))  # a study does not repeat itself
     ()
     """
-    if study.base_runs == "shared":
-        return ()  # by rule, and of each run: `prereg.registry.shared_base`
     entries = Ledger(root.ledger).readable()
     repetitions = []
     # Locks and not study files: only what is registered can have runs that somebody has seen.

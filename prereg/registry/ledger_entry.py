@@ -27,8 +27,8 @@ from prereg.text import counted
 
 Event = Literal[
     "registered", "amended", "started", "breached", "sealed", "failed", "finished", "looked", "decided", "peeked",
-    "imported", "reused", "attested", "reported", "reworded", "tuned", "continued", "opened", "proposed", "staged",
-    "confirming", "removing", "ended",
+    "imported", "attested", "reported", "reworded", "tuned", "continued", "opened", "proposed", "staged",
+    "confirming",
 ]  # fmt: skip
 
 HEADER = ("format", "index", "at", "event", "study", "registration", "previous", "joins", "sha256")
@@ -212,8 +212,6 @@ class PromiseEntry(Entry):
     """What registration would have refused, and the reason to accept it."""
     same_runs_as: dict[str, SameRuns] = {}
     """Other registered studies with the same arms and seeds."""
-    base_sha256: str | None = None
-    """Of a comparison whose base runs are shared: sha256 of all that it promises but for its head."""
 
     @property
     def amends(self) -> str | None:
@@ -398,16 +396,6 @@ class ImportedEntry(SealEntry):
     """sha256 over all runs of the same import."""
     replayed: bool = False
     """True where it was made before the registration."""
-
-
-class ReusedEntry(SealEntry):
-    """A sealed run of base that an earlier comparison made was taken again."""
-
-    event: Literal["reused"] = "reused"
-    of_study: str
-    """The comparison that made it."""
-    seal: Sha256
-    """sha256 of the entry that sealed it."""
 
 
 class FailedEntry(RunEntry):
@@ -754,42 +742,6 @@ class ConfirmingEntry(Entry):
     """Who began it, as they say."""
 
 
-class RemovingEntry(Entry):
-    """A removal from a campaign's best began, before its first run: what is left of the best so far, with and without
-    one of its kept changes; or, last, the best and all that is left of it."""
-
-    event: Literal["removing"] = "removing"
-    number: int
-    """Which, from 1, over the whole campaign."""
-    reduction: int
-    """Which reduction it is a part of, from 1: one error rate holds over the removals of each."""
-    change: int | None = None
-    """The proposal whose kept change is left out; none of the last comparison."""
-    best_sha256: str
-    """sha256 of commit and settings of the best that is reduced."""
-    seeds: Annotated[tuple[int, ...], Listed]
-    """Its seeds, which follow from the entry before this one, and from what is left."""
-    run_as: str
-    """The study that carries it out."""
-    again: str | None = None
-    """Why a best that was reduced before is reduced again; of the first removal of a reduction alone."""
-
-
-class EndedEntry(Entry):
-    """A removal ended."""
-
-    event: Literal["ended"] = "ended"
-    number: int
-    """Which removal, from 1."""
-    outcome: Literal["within_margin", "not_shown"]
-    """`within_margin`: what is left was shown to lose less than `smallest`, and to worsen every guardrail by less than
-    its margin. `not_shown`: it was not."""
-    deviations: Annotated[tuple[str, ...], Listed] = ()
-    """What was done otherwise than registered, by the audit of its study."""
-    given_up: str | None = None
-    """Why it was given up without a look at its runs, which shows nothing."""
-
-
 ENTRY_KINDS: tuple[type[Entry], ...] = (
     ContinuedEntry,
     RegisteredEntry,
@@ -802,7 +754,6 @@ ENTRY_KINDS: tuple[type[Entry], ...] = (
     FailedEntry,
     FinishedEntry,
     ImportedEntry,
-    ReusedEntry,
     TunedEntry,
     LookedEntry,
     PeekedEntry,
@@ -813,8 +764,6 @@ ENTRY_KINDS: tuple[type[Entry], ...] = (
     ProposedEntry,
     StagedEntry,
     ConfirmingEntry,
-    RemovingEntry,
-    EndedEntry,
 )  # fmt: skip
 """Every kind of entry, in the order of the documentation."""
 

@@ -67,7 +67,6 @@ from prereg.registry.registration import (
     read_lock,
 )
 from prereg.registry.run_order import MIRRORED_ROTATION, RunOrder
-from prereg.registry.shared_base import base_sha256, runs_to_use_again
 from prereg.study.load import Loaded
 from prereg.text import counted, moment
 
@@ -103,7 +102,6 @@ def register_study(
             return registered, newest
         file = _relative(root, loaded.path)
         ledger.head()  # a damaged ledger is refused before anything is written
-        pins = with_reused_runs(root, loaded, pins)
         lock = _lock(
             loaded,
             pins=pins,
@@ -158,13 +156,6 @@ def amend_study(
                 f"study '{name}' is not registered",
                 required="a registration to amend",
                 fix=f"ablate register {loaded.path}",
-                where=where,
-            )
-        if registered.study.base_runs == "shared":
-            raise RegistrationError(
-                f"'{name}' shares the runs of its base with other comparisons",
-                required="the registration as it is: what is changed for one of them, others have not promised",
-                fix="another comparison of these commits, which is counted: ablate gate --again REASON",
                 where=where,
             )
         if not reason.strip():
@@ -254,8 +245,6 @@ def _lock(
     # Left out where there are none: a promise without commits keeps the hash that it had before there were any.
     if pins.commits:
         promise["commits"] = {name: as_json(pin) for name, pin in pins.commits.items()}
-    if pins.reused:
-        promise["reused"] = [as_json(run) for run in pins.reused]
     if run_order is not None:
         promise["run_order"] = run_order
     document = {
@@ -299,7 +288,7 @@ def _promise(root: Root, registration: Registration, *, at: str, file: str) -> d
         repetition.study: SameRuns(arms=tuple(repetition.arms), seeds=repetition.seeds, known=repetition.known.event)
         for repetition in repeated(root, study)
     }
-    promise = {
+    return {
         "study": study.study,
         "registration": registration.sha256,
         "at": at,
@@ -309,7 +298,6 @@ def _promise(root: Root, registration: Registration, *, at: str, file: str) -> d
         "override": registration.override,
         "same_runs_as": same_runs_as,
     }
-    return promise if study.base_runs == "own" else promise | {"base_sha256": base_sha256(registration)}
 
 
 def _in_force(root: Root, registration: Registration, ledger: Ledger) -> Registration:
@@ -365,19 +353,6 @@ def complete(root: Root, name: str) -> None:
             move(pending_lock(root, name), root.lock(name))
 
 
-def with_reused_runs(root: Root, loaded: Loaded, pins: Pins) -> Pins:
-    """The pins of a study that is to be registered, with the sealed runs of base that it uses again, if it shares any.
-
-    Raises `RegistrationError` as registration would, and writes nothing.
-    """
-    if loaded.study.base_runs == "own":
-        return pins
-    entries, drafted = Ledger(root.ledger).entries(), draft(loaded, pins)
-    reused = runs_to_use_again(root, entries, drafted, loaded)
-    refuse_sealed_elsewhere(entries, drafted.model_copy(update={"reused": reused}), loaded)
-    return pins.model_copy(update={"reused": reused})
-
-
 def draft(loaded: Loaded, pins: Pins) -> Registration:
     """A study with its pins before it is registered: what its runs would be made of can be computed from it."""
     return Registration(
@@ -397,21 +372,9 @@ def draft(loaded: Loaded, pins: Pins) -> Registration:
 
 def refuse_sealed_elsewhere(entries: Iterable[Entry], registration: Registration, loaded: Loaded) -> None:
     """Refuse runs that another study of the ledger has sealed already."""
-    used_again = {run.cell for run in registration.reused}
     # By what runs are made of and not by names: a copy of a study under another name has the same recipes.
-    for other_study, of_study in sealed_elsewhere(entries, registration).items():
-        seals = [(cell, entry) for cell, entry in of_study if cell not in used_again]
-        if not seals:
-            continue
+    for other_study, seals in sealed_elsewhere(entries, registration).items():
         (arm, seed), first = seals[0]
-        if registration.study.base_runs == "shared":
-            raise RegistrationError(
-                f"'{other_study}' has sealed {arm} seed {seed} of this comparison (entry {first.index}, "
-                f"{moment(first.at)}): the same files, configuration, data and seed",
-                required="a head whose files differ from those of every head that was compared with this base",
-                fix=f"its answer: ablate report studies/{other_study}.yaml",
-                where=Where(file=loaded.path),
-            )
         cells = dict.fromkeys(cell for cell, _ in seals)
         raise RegistrationError(
             f"'{other_study}' has sealed {counted(len(cells), 'run')} of this study, the first {arm} seed {seed}: the "

@@ -14,7 +14,6 @@ from typing import Any, Literal, get_args
 
 from pydantic import JsonValue, ValidationError
 
-from prereg.commits.gate import BASE
 from prereg.commits.pins import CodeChanges, CommitPin, promised
 from prereg.errors import RegistrationError, StudyError, Where
 from prereg.frozen import FrozenModel
@@ -82,30 +81,6 @@ class TaskPin(FrozenModel):
     """Names of the prompts under which every item is evaluated."""
 
 
-class ReusedRun(FrozenModel):
-    """A sealed run of base that an earlier comparison made, and that counts for this one too."""
-
-    seed: int
-    """Its seed; its arm is `base`."""
-    study: str
-    """The comparison that made it."""
-    registration: str
-    """sha256 of the registration that its record names."""
-    seal: str
-    """sha256 of the ledger's entry that sealed it."""
-    sealed_at: str
-    """When, by that entry."""
-    run_sha256: str
-    """sha256 of its run.json."""
-    outcome_sha256: str
-    """sha256 over its repeatable metrics."""
-
-    @property
-    def cell(self) -> tuple[str, int]:
-        """Its arm and seed."""
-        return BASE, self.seed
-
-
 class Pins(FrozenModel):
     """What the names in a study mean: corpora and tasks for the built-in trainer, files for a user's own."""
 
@@ -124,8 +99,6 @@ class Pins(FrozenModel):
     code_changes: dict[str, CodeChanges] = {}
     """Commit as the study writes it -> what differs in its files from those of the baseline's commit: in the lock, for
     readers, and no part of the promise."""
-    reused: tuple[ReusedRun, ...] = ()
-    """The sealed runs of base that this registration uses again, where its study shares them."""
 
 
 WORDS: tuple[Word, ...] = get_args(Word)
@@ -185,13 +158,6 @@ class Registration(Pins):
     def runs_sha256(self) -> str:
         """sha256 of the registration in whose folder the runs lie, and which their records name."""
         return self.lineage[0]
-
-    def is_record_of(self, cell: tuple[str, int], study: str, registration: str) -> bool:
-        """Whether a record that names this study and registration may be that of a run: its own, or one used again."""
-        again = next((run for run in self.reused if run.cell == cell), None)
-        if again is not None:
-            return (study, registration) == (again.study, again.registration)
-        return study == self.study.study and registration in self.lineage
 
     @property
     def worded(self) -> Study:
@@ -258,9 +224,8 @@ def promise_sha256(promise: Mapping[str, Any]) -> str:
     # A promise without commits has the hash that it had before there were any.
     if promise.get("commits"):
         parts["commits"] = {name: promised(pin) for name, pin in promise["commits"].items()}
-    for later in ("reused", "run_order"):
-        if promise.get(later):
-            parts[later] = promise[later]
+    if promise.get("run_order"):
+        parts["run_order"] = promise["run_order"]
     # `or None`: an empty list, an empty mapping and a missing key mean the same, and hash alike.
     return sha256_of(parts | {name: promise.get(name) or None for name in pinned})
 

@@ -38,7 +38,7 @@ class Trust:
 
 State = Literal["holds", "unvouched", "incomplete", "unchecked", "broken"]
 # After any of these, a seal may have been made by somebody who had seen results.
-_RUNS = ("started", "sealed", "failed", "finished", "imported", "reused", "looked", "decided", "peeked")
+_RUNS = ("started", "sealed", "failed", "finished", "imported", "looked", "decided", "peeked")
 
 
 class SealCheck(FrozenModel):

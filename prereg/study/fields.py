@@ -103,10 +103,6 @@ class StudyFields(YamlModel):
     that no registered study uses. With a test without pairs also a mapping ARM -> list, kept as `arm_seeds`."""
     arm_seeds: dict[Name, Annotated[tuple[Seed, ...], EACH_ONCE]] = Field(default_factory=dict)
     """Arm -> its seeds, where `seeds` is such a mapping: filled in when the study is read, and not written by hand."""
-    base_runs: Literal["own", "shared"] = "own"
-    """Of a study that `ablate gate` carries out: `own` trains base anew for each comparison; `shared` takes the sealed
-    runs that earlier comparisons by this study made of the same base commit, all of them, and trains what is missing.
-    Seeds then follow from study and base commit alone."""
     tune: Tune | None = None
     """Choose the settings of each arm by a pilot on separate seeds, before the runs that are judged."""
     measure: Measure = Measure()

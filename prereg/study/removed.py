@@ -35,6 +35,7 @@ REMOVED: Final[Mapping[FieldPath, RemovedField]] = {
     ),
     ("base", "data", "mixture"): RemovedField(None, "data.corpus: NAME, of a corpus that holds all of the text"),
     ("reuses",): RemovedField([], "seeds: fresh N, which no other study of the ledger has sealed"),
+    ("base_runs",): RemovedField("own", "leave it out: ablate gate trains base for every comparison"),
     ("measure", "uneven_steps"): RemovedField(None, "runs of one claim are evaluated at the same steps"),
 }
 

@@ -39,7 +39,6 @@ VERBS = (
     "campaigning",
     "proposing",
     "confirming",
-    "removing",
     "campaign_report",
     "serving",
 )

@@ -22,6 +22,7 @@ USED: dict[FieldPath, str] = {
     ("base", "data", "mixture"): "base: {data: {mixture: {wiki: 1.0, code: 3.0}}}",
     ("assume", "sd"): "assume: {sd: known from earlier}",
     ("reuses",): "reuses: [earlier]",
+    ("base_runs",): "base_runs: shared",
     ("measure", "uneven_steps"): "measure: {uneven_steps: a shorter schedule is the question}",
 }
 """Each removed field, as a study file wrote it."""

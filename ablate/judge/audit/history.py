@@ -198,17 +198,6 @@ def starts_under(lineage: Collection[str], ledger: Iterable[Entry]) -> dict[Cell
     return dict(starts_by_cell)
 
 
-def starts_in(context: AuditContext) -> dict[Cell, Starts]:
-    """The starts of every run that is judged, those of runs that are used again where they were made among them."""
-    starts = starts_of(context.registration, context.entries)
-    made = {registration: starts_under([registration], context.evidence.elsewhere)
-            for registration in {run.registration for run in context.registration.reused}}  # fmt: skip
-    for run in context.registration.reused:
-        if run.cell in made[run.registration]:
-            starts[run.cell] = made[run.registration][run.cell]
-    return starts
-
-
 def _deterministic(study: Study, variant: str) -> bool:
     config = study.trained[variant].config if variant in study.trained else None
     return isinstance(config, Training) and config.numerics.deterministic
@@ -218,7 +207,7 @@ def _deterministic(study: Study, variant: str) -> bool:
 def _attempts(context: AuditContext) -> Found:
     # A failure before its trainer's process existed is no attempt.
     failures = Counter(entry.cell for entry in context.of(FailedEntry) if entry.before_start is None)
-    starts = starts_in(context)
+    starts = starts_of(context.registration, context.entries)
     faults, exact = [], built_in(context)
     for run in context.runs:
         failed = failures[run.cell]
@@ -239,7 +228,7 @@ def _attempts(context: AuditContext) -> Found:
 
 @check_body("no start of a run was lost before its seal")
 def _lost(context: AuditContext) -> Found:
-    starts = starts_in(context)
+    starts = starts_of(context.registration, context.entries)
     most = context.study.analysis.most_lost_starts
     counting = {
         cell: of_run.lost if most is not None else 0 if _same_bits(context.study, cell, of_run) else of_run.with_values
@@ -269,7 +258,7 @@ def _same_bits(study: Study, cell: Cell, starts: Starts) -> bool:
 def retried_runs(context: AuditContext) -> list[Cell]:
     """The sealed runs of which a start was lost that may have recorded a claimed value, and that another was made of
     which need not give the same bits."""
-    starts = starts_in(context)
+    starts = starts_of(context.registration, context.entries)
     lost = [c for c, made in starts.items() if made.with_values and not _same_bits(context.study, c, made)]
     ended = {run.cell for run in context.ended}
     return [cell for cell in lost if cell in ended]

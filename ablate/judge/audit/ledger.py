@@ -16,19 +16,15 @@ from prereg.registry.compared import compared_of, faults_of_comparison
 from prereg.registry.ledger_entry import (
     CallStartedEntry,
     DecidedEntry,
-    Entry,
     FailedEntry,
     FinishedEntry,
     ImportedEntry,
     PeekedEntry,
     PromiseEntry,
-    ReusedEntry,
     RunStartedEntry,
     SealedEntry,
     SealEntry,
 )
-from prereg.registry.plan import Cell, recipes_of
-from prereg.registry.shared_base import faults as faults_of_shared_base
 from prereg.text import counted
 
 
@@ -102,7 +98,7 @@ def _early_looks(context: AuditContext) -> Found:
     waiting, looks = set(context.evidence.planned), []
     # One that was recorded afterwards is recorded only where it was an early one, wherever its entry is.
     for entry in context.evidence.ledger:
-        if isinstance(entry, SealedEntry | ReusedEntry) and entry.registration in context.registration.lineage:
+        if isinstance(entry, SealedEntry) and entry.registration in context.registration.lineage:
             waiting.discard(entry.cell)
         elif isinstance(entry, PeekedEntry) and entry.took_place:
             looks.append(f"entry {entry.index}, recorded afterwards: the look took place at {entry.took_place}")
@@ -129,21 +125,6 @@ def _sealed_after_decision(context: AuditContext) -> Found:
     return CheckResult(late, text)
 
 
-def _used_again(context: AuditContext) -> set[Cell]:
-    return {run.cell for run in context.registration.reused}
-
-
-def _shares_base(context: AuditContext) -> bool:
-    return context.study.base_runs == "shared" or bool(context.registration.reused)
-
-
-@check_body("runs of base that are used again follow from the ledger", applies=_shares_base)
-def _base_used_again(context: AuditContext) -> Found:
-    reused = context.registration.reused
-    wrong = list(faults_of_shared_base(context.registration, context.evidence.ledger, before_registration(context)))
-    return CheckResult(wrong, f"{len(reused)} of {len(context.study.seeds)} runs of base" if not wrong else "")
-
-
 def _is_comparison(context: AuditContext) -> bool:
     return compared_of(context.evidence.ledger, context.study.study) is not None
 
@@ -153,24 +134,12 @@ def _as_announced(context: AuditContext) -> Found:
     return [*faults_of_comparison(context.registration, context.evidence.ledger)]
 
 
-def before_registration(context: AuditContext) -> list[Entry]:
-    """Entries of other studies from before the promise in force, in the order of the ledger."""
-    place = context.evidence.place
-    promise = promise_in_force(context.evidence.ledger, context.registration.lineage)
-    promised = -1 if promise is None else place(promise)
-    return [entry for entry in context.evidence.elsewhere if place(entry) < promised]
-
-
 @check_body("no run repeats one of another study")
 def _repeated_elsewhere(context: AuditContext) -> Found:
     place = context.evidence.place
     seals: dict[str, list[SealEntry]] = defaultdict(list)
-    # Runs of base that are used again by rule, and heads that left their very values, are those that the registration
-    # names: a check of its own says whether it may.
-    outcomes = {run.outcome_sha256 for run in context.registration.reused}
-    recipes = {recipe for cell, recipe in recipes_of(context.registration).items() if cell in _used_again(context)}
     for entry in context.evidence.elsewhere:
-        if isinstance(entry, SealEntry) and entry.outcome_sha256 not in outcomes and entry.recipe_sha256 not in recipes:
+        if isinstance(entry, SealEntry):
             seals[entry.study].append(entry)
     promise = promise_in_force(context.evidence.ledger, context.registration.lineage)
     promised = -1 if promise is None else place(promise)
@@ -214,10 +183,10 @@ def _begun_before(context: AuditContext) -> Found:
     promised = next((entry.at for entry in context.of(PromiseEntry)), None)
     if promised is None:
         return None
-    # Of imports their maker says when, and which runs are used again is named before: each is a check of its own.
-    elsewhere = {entry.cell for entry in context.of(ImportedEntry)} | {run.cell for run in context.registration.reused}
+    # Of imports their maker says when, which is a check of its own.
+    imported = {entry.cell for entry in context.of(ImportedEntry)}
     faults = []
-    for run in (run for run in context.runs if run.cell not in elsewhere):
+    for run in (run for run in context.runs if run.cell not in imported):
         times = {"started": run.started_at, "ended": run.ended_at}
         early = [f"{what} at {moment}" for what, moment in times.items() if moment and _before(moment, promised)]
         faults += [f"{named_run(run)} {times_of_run}, registered at {promised}" for times_of_run in early[:1]]

@@ -140,13 +140,8 @@ def _start_before(context: AuditContext, cell: Cell, seal: int) -> int | None:
 
 
 def _made_elsewhere(context: AuditContext) -> list[Cell]:
-    """The runs of which nobody here knows when they were made: imported ones, and those of other studies."""
-    reused = {run.cell for run in context.registration.reused}
-    return [
-        run.cell
-        for run in context.ended
-        if run.cell in reused or isinstance(context.seals.get(run.cell), ImportedEntry)
-    ]
+    """The runs of which nobody here knows when they were made: imported ones."""
+    return [run.cell for run in context.ended if isinstance(context.seals.get(run.cell), ImportedEntry)]
 
 
 def _moment(text: str) -> datetime:

@@ -75,8 +75,8 @@ def _imports(context: AuditContext, *, bound: bool) -> dict[Cell, ImportedEntry]
 
 @check_body("every run was made under this registration")
 def _registration(context: AuditContext) -> Found:
-    is_record_of = context.registration.is_record_of
-    faults = [named_run(run) for run in context.runs if not is_record_of(run.cell, run.study, run.registration)]
+    lineage, study = context.registration.lineage, context.study.study
+    faults = [named_run(run) for run in context.runs if run.registration not in lineage or run.study != study]
     imported = _imports(context, bound=False)
     # Two ways to lack the hash: a foreign run that never had one, and one of ours made before there was a promise.
     replayed = [named(cell) for cell, entry in imported.items() if entry.replayed]

@@ -15,7 +15,7 @@ from ablate.judge.campaign.proposal_study import claims_about, compared_arms
 from ablate.judge.stats.t_power import detectable
 from ablate.judge.verdict import Decision, Interval
 from prereg.campaign.record import BegunConfirmation, BegunProposal, CampaignRecord
-from prereg.campaign.spec import BEST, MOST_SEEDS, Campaign
+from prereg.campaign.spec import BEST, MOST_SEEDS
 from prereg.frozen import FrozenModel
 
 START_ARM: Final = "start"
@@ -36,14 +36,8 @@ def seeds_by_default(record: CampaignRecord) -> int:
     """
     campaign = record.campaign
     # Of a gain the two-sided test at alpha, of a guardrail the one-sided one at alpha.
-    return seeds_that_show(campaign, _ALPHA / 2, _ALPHA)
-
-
-def seeds_that_show(campaign: Campaign, level: float, level_of_guardrails: float) -> int:
-    """The seeds at which one-sided tests at these levels show a difference of `smallest` in the metric, and of its
-    margin in every guardrail, with power 80% by what is assumed; from as many as the last stage has to 64."""
-    sizes = [(campaign.metric, campaign.smallest, level)]
-    sizes += [(each.metric, each.margin, level_of_guardrails) for each in campaign.guardrails]
+    sizes = [(campaign.metric, campaign.smallest, _ALPHA / 2)]
+    sizes += [(each.metric, each.margin, _ALPHA) for each in campaign.guardrails]
     seeds = campaign.stages.seeds[-1]
     for metric, size, alpha in sizes:
         assumed = campaign.assume.metrics.get(metric)
@@ -109,7 +103,7 @@ def total_gain(record: CampaignRecord, decision: Decision) -> TotalGain | None:
     # Differences are best minus start.
     sign = -1.0 if record.campaign.lower_is_better(finding.metric) else 1.0
     interval = estimate.interval
-    low, high = turned(interval, sign)
+    low, high = _turned(interval, sign)
     return TotalGain(
         gain=sign * estimate.difference,
         low=low,
@@ -119,7 +113,7 @@ def total_gain(record: CampaignRecord, decision: Decision) -> TotalGain | None:
     )
 
 
-def turned(interval: Interval | None, sign: float) -> tuple[float | None, float | None]:
+def _turned(interval: Interval | None, sign: float) -> tuple[float | None, float | None]:
     """Lower and upper end of an interval times a sign; none where there is no finite one."""
     ends = (None, None) if interval is None else (interval.low, interval.high)
     low, high = (None if end is None else sign * end for end in (ends if sign > 0.0 else ends[::-1]))

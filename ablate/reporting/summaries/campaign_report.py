@@ -1,4 +1,4 @@
-"""Page of a campaign (`ablate report CAMPAIGN`): what it kept, what that gains in all, and what can go again."""
+"""Page of a campaign (`ablate report CAMPAIGN`): what it kept, and what that gains in all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from ablate.reporting.blocks import Facts, Paragraph, Section
 from ablate.reporting.document import Banner, Document
 from ablate.reporting.summaries.confirmation import confirmation_blocks, gains_in_words, proposals_table
 from ablate.reporting.summaries.proposal import campaign_section, others_in_words
-from ablate.reporting.summaries.removal import removal_blocks
 from ablate.reporting.wording import phrase
 
 if TYPE_CHECKING:
@@ -27,14 +26,12 @@ def campaign_page(summary: CampaignSummary) -> Document:
 
 
 def _reasons(summary: CampaignSummary) -> Iterator[str]:
-    """What all of it gains, what can go of it, and what else was tried, a sentence each."""
+    """What all of it gains, and what else was tried, a sentence each."""
     best = summary.of_best
     if best is None:
         yield phrase("campaign_report.not_confirmed", summary.record)
     else:
         yield from (phrase("campaign_report.fact", *fact) for fact in gains_in_words(best))
-    if summary.removals is not None:
-        yield phrase("campaign_report.removed", summary.removals)
     yield from (phrase("campaign_report.fact", *fact) for fact in others_in_words(summary.record))
 
 
@@ -45,9 +42,6 @@ def _sections(summary: CampaignSummary) -> Iterator[Section]:
         title = phrase("campaign_report.confirmation", result)
         number = result.confirmation.entry.number
         yield Section(f"confirmation{number}", title, (Paragraph(about, "lead"), *confirmation_blocks(result)))
-    if summary.removals is not None:
-        title = phrase("campaign_report.removals", summary.removals)
-        yield Section("removals", title, tuple(removal_blocks(summary.removals)))
     yield Section("proposals", phrase("campaign_report.proposals"), (proposals_table(record),))
     best = Facts(tuple((path, phrase("campaign_report.value", value)) for path, value in record.best.settings.items()))
     commit = Paragraph(phrase("campaign_report.best", record))

@@ -10,7 +10,7 @@ from ablate.judge.verdict import Decision
 from ablate.judge.wording import upper_bound
 from ablate.reporting import tables
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section
-from ablate.reporting.document import banner_of, trust_line, used_again
+from ablate.reporting.document import banner_of, trust_line
 from ablate.reporting.view import FindingView, views_of
 from ablate.reporting.wording import phrase
 from prereg import text as words
@@ -111,10 +111,7 @@ def _facts(
         dict.fromkeys(view.test for view in views if view.estimate is not None)
     ) or study.analysis.test.replace("_", " ")
     spending = study.stopping.spending if isinstance(study.stopping, Looks) else ""
-    runs = [phrase("gate.runs", decision, study, n_runs, test, spending)]
-    if decision.reused is not None:
-        runs.append(used_again(decision.reused))
-    yield "Runs", ". ".join(runs)
+    yield "Runs", phrase("gate.runs", decision, study, n_runs, test, spending)
     at = words.moment(registration.registered_at)
     assert gated.decided is not None
     yield "Registered", phrase("gate.registered", registration, gated.decided.head, at)

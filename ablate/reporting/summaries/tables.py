@@ -271,30 +271,3 @@ PROPOSALS: Catalogued[ProposalRow] = Catalogued(
     },
     note=True,
 )
-
-
-@dataclass(frozen=True)
-class RemovalRow:
-    """A kept change that was tried for removal."""
-
-    without: str
-    change: str
-    outcome: str
-    gain: str
-    """Of the change within the stack, with its interval; empty where nothing may be shown."""
-    level: float
-    seeds: int
-
-
-REMOVALS: Catalogued[RemovalRow] = Catalogued(
-    "removals",
-    {
-        "Without": lambda row: row.without,
-        "Change": lambda row: row.change,
-        "It": lambda row: row.outcome,
-        "Gain within the stack": lambda row: row.gain,
-        "Level:": lambda row: words.significant(row.level),
-        "Seeds:": lambda row: str(row.seeds),
-    },
-    note=True,
-)
