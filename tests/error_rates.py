@@ -101,7 +101,7 @@ class Cell:
     """What is simulated."""
 
     design: str
-    """fixed, looks, e_process, or what is crossed with the seeds."""
+    """fixed, looks, or what is crossed with the seeds."""
     test: str
     n: int
     law: str
@@ -116,7 +116,6 @@ def cells() -> Iterator[Cell]:
     for law in (*LAWS, "correlated", "31% diverge", "10% diverge"):
         for n in SEEDS:
             yield from (Cell("fixed", test, n, law) for test in TESTS)
-            yield Cell("e_process", "paired_t", n, law)
         yield Cell("looks", "paired_t", 8, law)
     yield from (Cell("fixed", test, 4, "bimodal") for test in TESTS)
     yield from (Cell("fixed", "paired_t", n, ROUNDED) for n in range(3, 11))
@@ -133,7 +132,7 @@ def cells() -> Iterator[Cell]:
 
 
 LEFT_OUT = (
-    "Not registrable, and so without a cell: looks and e_process with another test than paired_t; items with looks; a "
+    "Not registrable, and so without a cell: looks with another test than paired_t; items with looks; a "
     "ceiling for diverged runs with another test than wilcoxon, and ranks of them with another than wilcoxon and "
     "sign_flip; "
     "every combination that registration refuses because the test cannot support a claim with so few seeds, or does "
@@ -152,8 +151,6 @@ def study_of(cell: Cell, hypotheses: Mapping[str, Mapping[str, Any]], when: str 
         fields["measure"] = {"every": 4, "harness": {"tasks": "blimp", "clusters": clusters, "shots": [0, 1, 2, 3, 4]}}
     if cell.design == "looks":
         fields["stopping"] = {"looks": list(SEEDS), "spending": "obrien_fleming"}
-    if cell.design == "e_process":
-        fields["stopping"] = {"evidence": "e_process", "max_seeds": cell.n}
     decision = [{"verdict": "adopt", "when": when}]
     if cell.law in DIVERGING:
         decision.append({"verdict": "unstable", "when": "not stable(none) or not stable(layernorm)"})

@@ -98,7 +98,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
         if key != "variants"
     },
     "looks": document(stopping={"looks": [3, 5, 8], "spending": "pocock"}),
-    "e_process": document(stopping={"evidence": "e_process", "max_seeds": 8}),
     "rank": document(analysis={"test": "wilcoxon", "also": ["sign_flip"]}, on_divergence="rank"),
     "ceiling": document(
         hypotheses={"gain": document()["hypotheses"]["gain"]},

@@ -53,7 +53,7 @@ from ablate.judge.stats.null_hypotheses import (
     rejected_null,
 )
 from ablate.judge.stats.precision import levelled
-from ablate.judge.stats.sequential import EProcessT, RepeatedT
+from ablate.judge.stats.sequential import RepeatedT
 from ablate.judge.stats.significance_tests import (
     EQUAL,
     Floats,
@@ -412,7 +412,7 @@ def _finding(
         shown_effect, leaning = shown_difference(test), float(test.leaning_at(0.0)[0])
         if shown_effect is not None and leaning and leaning != np.sign(shown_effect):
             notes.append(test.against_mean)
-        if isinstance(test, RepeatedT | EProcessT):
+        if isinstance(test, RepeatedT):
             notes.append(test.describe(analysis.alpha))
             notes.append("effect sizes and tests under 'also' are description and not adjusted for the looks")
         if against is not None:

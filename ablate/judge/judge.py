@@ -32,7 +32,7 @@ from ablate.judge.stats.null_hypotheses import (
     why_zeros_are_open,
     within,
 )
-from ablate.judge.stats.sequential import EProcessT, RepeatedT
+from ablate.judge.stats.sequential import RepeatedT
 from ablate.judge.stats.significance_tests import (
     TINY,
     BootstrapT,
@@ -490,11 +490,10 @@ def _registered_test(study: Study, x: Floats, *, look: Look | None, rng_seed: in
     return over_seeds(method, x, rng_seed=rng_seed, zeros=study.analysis.zeros, simulated=simulated)
 
 
-def at_look(x: Floats, stopping: Stopping, look: Look) -> RepeatedT | EProcessT:
+def at_look(x: Floats, stopping: Stopping, look: Look) -> RepeatedT:
     """The registered sequential test of the differences that a look sees."""
-    if isinstance(stopping, Looks):
-        return RepeatedT(x, looks=stopping.looks, look=look.number, spending=stopping.spending)
-    return EProcessT(x)
+    assert isinstance(stopping, Looks), stopping
+    return RepeatedT(x, looks=stopping.looks, look=look.number, spending=stopping.spending)
 
 
 # The tests of simulated studies, a block of rows at a time.

@@ -4,7 +4,7 @@ To add a second opinion: what computes it in `OPINIONS`, under the name that a t
 
 Nothing here shares code with the tests in `ablate.judge.stats` but the table of nulls (`nulls_of`).
 `decide` gives no verdict whose numbers differ, for then one of the two is wrong. What no library computes (bootstrap t,
-items, looks, e-process, ranked diverged runs, ties under a rank test) is counted as not covered.
+items, looks, ranked diverged runs, ties under a rank test) is counted as not covered.
 """
 
 from __future__ import annotations

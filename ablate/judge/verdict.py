@@ -69,7 +69,7 @@ class Estimate(FrozenModel):
     """One test of one contrast."""
 
     method: str
-    """The test, by its name in a study; e_process where a study adds seeds until decided."""
+    """The test, by its name in a study."""
     difference: float | None
     """The effect: left side of the claim minus right side, on the registered scale. The mean; of a
     test over ranks, and where diverged runs are ranked, the Hodges-Lehmann estimate, and none where that is not

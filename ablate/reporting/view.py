@@ -22,7 +22,6 @@ from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.documents.claims import estimates_means, margin, meaning, reading, value_read, zone_in_words
 from prereg.rule.condition import Outcome
-from prereg.study.analysis import EProcess, Looks
 from prereg.study.claim import Claim, parse_claim
 from prereg.study.presentation import Labels
 from prereg.study.spec import Study
@@ -179,10 +178,7 @@ class FindingView:
     @property
     def interval_kind(self) -> str:
         """`CI`; a sequential study's intervals are not the ordinary ones, and are named."""
-        stopping = self._registered.stopping
-        if stopping == "fixed":
-            return "CI"
-        return "repeated CI" if isinstance(stopping, Looks) else "anytime-valid CI"
+        return "CI" if self._registered.stopping == "fixed" else "repeated CI"
 
     # -- numbers in words ------------------------------------------------------------------------------------------
 
@@ -495,8 +491,6 @@ class FindingView:
         """t and the margin that it is against, of a test against it that has a standard error."""
         estimate, value = self.estimate, self.difference_value
         if self.tested_margin is None or estimate is None or not estimate.se or value is None:
-            return []
-        if self.study is not None and isinstance(self.study.stopping, EProcess):
             return []
         smallest = self.finding.smallest
         # A claim of no change is against both margins (two one-sided tests).

@@ -132,20 +132,9 @@ class Looks(FrozenModel):
     """stop: the study ends at the first look at which both runs of every pair recorded the same values to the bit."""
 
 
-class EProcess(FrozenModel):
-    """Seeds are added until the e-process decides."""
-
-    evidence: Literal["e_process"]
-    """Anytime-valid evidence over paired differences."""
-    max_seeds: Annotated[int, Field(ge=2)]
-    """No more seeds than this."""
-
-
 Stopping = Annotated[
-    Annotated[Literal["fixed"], branch("text, or a mapping")]
-    | Annotated[Looks, branch("Looks")]
-    | Annotated[EProcess, branch("EProcess")],
-    chosen_by(Looks, EProcess, text="text, or a mapping"),
+    Annotated[Literal["fixed"], branch("text, or a mapping")] | Annotated[Looks, branch("Looks")],
+    chosen_by(Looks, text="text, or a mapping"),
 ]
 Role = Literal["primary", "secondary", "guardrail", "exploratory"]
 Scale = Literal["raw", "log", "log10"]

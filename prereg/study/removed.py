@@ -29,6 +29,7 @@ REMOVED: Final[Mapping[FieldPath, RemovedField]] = {
     ("assume", "sd"): RemovedField(
         None, "assume: {metrics: {METRIC: {sd: NUMBER}}}, or ablate design STUDY --pilot OTHER"
     ),
+    ("stopping", "evidence"): RemovedField(None, "stopping: {looks: [...]}"),
     ("measure", "uneven_steps"): RemovedField(None, "runs of one claim are evaluated at the same steps"),
 }
 

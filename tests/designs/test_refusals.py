@@ -124,7 +124,6 @@ CROSSED = {"test": "items", "estimand": "new_seeds_and_items"}
 ALL = {"every": 10, "suites": ["loss", "activations", "gradients", "speed", "length"],
        "at_end": ["calibration", "cost"], "loss_level": 2.0}  # fmt: skip
 TRAIN = {"gain": {"claim": "layernorm lowers train/loss", "smallest": 0.1}}
-E_PROCESS = {"evidence": "e_process", "max_seeds": 5}
 ROLES = {"order": ["primary", "guardrail"]}
 TWO = {"a": {"optim.lr": 0.1}, "b": {"optim.lr": 0.2}}
 TREND = "trend(rate) lowers val/loss"
@@ -315,7 +314,6 @@ REFUSALS: list[Row] = [
     (over_items, {"on_divergence": {"ceiling": 0.5}}, "on_divergence", "a ceiling"),
     (over_items, {"on_divergence": "rank"}, "analysis.test", "test is 'items' and on_divergence is 'rank'"),
     (over_items, {"stopping": {"looks": [3, 5]}}, "analysis.test", "test is 'items' and stopping has 'looks'"),
-    (over_items, {"stopping": E_PROCESS}, "analysis.test", "test is 'items' and stopping has 'evidence'"),
     (over_items, {"hypothesis": {"read": "best"}}, "hypotheses.h.read", "has no curve"),
     (over_items, {"hypothesis": {"read": {"step": 20}}}, "hypotheses.h.read", "has no curve"),
     (over_items, {"hypothesis": {"scale": "log"}}, "hypotheses.h.scale", "scale is 'log'"),
@@ -350,8 +348,6 @@ REFUSALS: list[Row] = [
      "analysis.also", "also has 'welch' and test is 'paired_t'"),
     (samples, {"first": 5, "second": 3, "seeds": [1, 2, 3], "stopping": {"looks": [2, 3]}},
      "stopping", "stopping has 'looks' and test is 'welch'"),
-    (samples, {"first": 5, "second": 3, "seeds": [1, 2, 3], "stopping": E_PROCESS | {"max_seeds": 3}},
-     "stopping", "stopping has 'evidence' and test is 'welch'"),
     (samples, {"first": 5, "second": 3, "on_divergence": "rank"}, "analysis.test",
      "test is 'welch' and on_divergence is 'rank'"),
     (gated, {"gate": {"order": ["primary"]}}, "analysis.gate.order", "harm_ln and harm_rms are in no step"),
@@ -363,7 +359,6 @@ REFUSALS: list[Row] = [
     (gated, {"gate": ROLES, "analysis": {"correct": "none"}},
      "analysis.correct", "correct is 'none' and gate is given"),
     (gated, {"gate": ROLES, "stopping": {"looks": [3, 5]}}, "analysis.gate", "gate is given and stopping has 'looks'"),
-    (gated, {"gate": ROLES, "stopping": E_PROCESS}, "analysis.gate", "gate is given and stopping has 'evidence'"),
     # Pilots.
     (tuned, {"grid": {}}, "tune", "neither grid nor settings"),
     (tuned, {"settings": {"sgd": [{"lr": 1.0}, {"lr": 2.0}]}}, "tune.grid", "grid is given and settings is given"),
@@ -500,8 +495,6 @@ REFUSALS: list[Row] = [
      "analysis.least_pairs", "least_pairs"),
     (one_claim, {"analysis": {"least_pairs": 6}}, "analysis.least_pairs", "least_pairs"),
     (one_claim, {"analysis": {"least_pairs": 1}}, "analysis.least_pairs", "found 1"),
-    (one_claim, {"seeds": 10, "stopping": E_PROCESS | {"max_seeds": 12}},
-     "stopping.max_seeds", "max_seeds is 12 and 10 seeds are listed"),
     (one_claim, {"seeds": 10, "stopping": {"looks": [3, 10]}, "analysis": {"test": "sign_flip"}},
      "analysis.test", "test is 'sign_flip' and stopping has 'looks'"),
     # Checks, metrics and tasks of the user's own.

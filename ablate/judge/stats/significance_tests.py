@@ -10,7 +10,7 @@ or reports is imported here.
     SignedRank   the same over ranks (Wilcoxon), also where a run diverged and is ranked beyond all others
     Welch        weighted means of arms whose runs are no pairs
 
-The two-way test of seeds and items is in `two_way`, tests at looks and the e-process in `sequential`, and all of them
+The two-way test of seeds and items is in `two_way`, tests at looks in `sequential`, and all of them
 are listed in `kinds`. Bootstraps of the mean itself (percentile and its kin) are not here: below twenty seeds they
 reject a true null two to six times too often (docs/explanation/bootstrap.md).
 
