@@ -163,7 +163,7 @@ def documents(rng: random.Random, n: int) -> Iterator[dict[str, Any]]:
         "h", "b",
         "none", "val/loss", "fixed", "\u202e", "e\u0301", "x" * 5000, [], [[]], {}, {"": {}}, {"a": 1},
         [1, "a", None], [{}], ["a"] * 600, {"x.y": 1}, {".": 1}, {"looks": [2, 3]},
-        {"ceiling": 1.0}, {"step": 10}, "b lowers val/loss than b", "(a + b) lowers val/loss", "0*a lowers x",
+        {"step": 10}, "b lowers val/loss than b", "(a + b) lowers val/loss", "0*a lowers x",
         "(" * 200, "supported(h)", [1, 2, 3, 3], list(range(300)), {"verdict": "v"}, [{"verdict": "v",
         "when": "supported(h)"}], "-", "~",
         ["--seed={seed}"],

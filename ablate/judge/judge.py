@@ -558,15 +558,11 @@ def tests_of(
 
 
 def _blocks(differences: Floats, kept: Kept | None, least: int, numbers: int) -> Iterator[tuple[Rows, Floats]]:
-    """Studies with equally many complete pairs and all or not all of them with a size, a block at a time."""
+    """Studies with equally many complete pairs, a block at a time."""
+    step = max(1, _CHUNK // numbers)
     for rows, values in _complete(differences, kept, least):
-        # Rows with a ranked run take the signed-rank test, whatever the registered one is.
-        sized = np.isfinite(values).all(axis=1)
-        for alike in (np.flatnonzero(sized), np.flatnonzero(~sized)):
-            step = max(1, _CHUNK // numbers)
-            for start in range(0, alike.size, step):
-                chosen = alike[start : start + step]
-                yield rows[chosen], values[chosen]
+        for start in range(0, len(rows), step):
+            yield rows[start : start + step], values[start : start + step]
 
 
 def _complete(differences: Floats, kept: Kept | None, least: int) -> Iterator[tuple[Rows, Floats]]:

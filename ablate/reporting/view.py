@@ -25,7 +25,7 @@ from prereg.rule.condition import Outcome
 from prereg.study.claim import Claim, parse_claim
 from prereg.study.presentation import Labels
 from prereg.study.spec import Study
-from prereg.study.words_of_tests import PSEUDOMEDIAN, TESTS
+from prereg.study.words_of_tests import TESTS
 
 MOST_DECIMALS = 8
 
@@ -112,7 +112,7 @@ class FindingView:
 
     @property
     def difference_value(self) -> float | None:
-        """The difference; none where there is no estimate, or runs diverged."""
+        """The difference; none where there is no estimate."""
         return None if self.estimate is None else self.estimate.difference
 
     @cached_property
@@ -333,7 +333,7 @@ class FindingView:
         """What the difference is, where it is not the mean difference."""
         if self.estimate is None:
             return ""
-        return PSEUDOMEDIAN if self.estimate.ranked else TESTS[self.estimate.method].centre
+        return TESTS[self.estimate.method].centre
 
     @cached_property
     def sign(self) -> int:

@@ -37,7 +37,7 @@ from prereg.registry.paths import Root
 from prereg.registry.registration import CorpusPin, Registration, ReusedRun, load_registration, promises_of
 from prereg.rule.condition import All, AnyOf, Condition, Not, Question
 from prereg.rule.divergence import cost_of_divergence
-from prereg.study.analysis import Ceiling, Looks, OverLast
+from prereg.study.analysis import Looks, OverLast
 from prereg.study.designs.per_task import of_any_task, said_once
 from prereg.study.designs.tune import before_choice, better
 from prereg.study.measure import Assume, OwnMetric
@@ -317,14 +317,6 @@ class StudyFacts:
     @property
     def spending(self) -> str:
         return SPENDING[self.looks.spending] if self.looks else ""
-
-    @property
-    def ceiling(self) -> float | None:
-        return self.study.on_divergence.ceiling if isinstance(self.study.on_divergence, Ceiling) else None
-
-    @property
-    def first_metric(self) -> str:
-        return plain(next(iter(self.study.claims.values())).metric)
 
     @property
     def alpha(self) -> str:

@@ -29,6 +29,9 @@ REMOVED: Final[Mapping[FieldPath, RemovedField]] = {
     ("assume", "sd"): RemovedField(
         None, "assume: {metrics: {METRIC: {sd: NUMBER}}}, or ablate design STUDY --pilot OTHER"
     ),
+    ("on_divergence",): RemovedField(
+        "exclude_pair", "stable(ARM) in the decision: lost pairs are left out, and count at their worst for the verdict"
+    ),
     ("stopping", "evidence"): RemovedField(None, "stopping: {looks: [...]}"),
     ("measure", "uneven_steps"): RemovedField(None, "runs of one claim are evaluated at the same steps"),
 }

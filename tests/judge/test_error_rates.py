@@ -136,7 +136,6 @@ AGAIN = [
     *((rates.Cell("fixed", test, 8, "31% diverge"), 0.4) for test in ("paired_t", "sign_flip")),
     (rates.Cell("fixed", "paired_t", 5, "31% diverge"), 0.4),
     (rates.Cell("fixed", "paired_t", 8, "10% diverge"), 0.4),
-    *((rates.Cell("fixed", "wilcoxon", 8, law), 0.3) for law in rates.DIVERGING if "diverge" not in law),
 ]
 
 

@@ -177,7 +177,7 @@ def test_looks_at_the_full_level_err_more_than_twice_over() -> None:
 @pytest.mark.simulation
 def test_levels_of_the_plan_hold_nearly_where_a_pair_is_lost() -> None:
     # Divergence takes one of the first five pairs: the t have 3, 4, 7 and 9 differences, the levels are the plan's.
-    study = one_claim(seeds=10, stopping={"looks": [3, 5, 8, 10], "spending": "pocock"}, on_divergence="exclude_pair")
+    study = one_claim(seeds=10, stopping={"looks": [3, 5, 8, 10], "spending": "pocock"})
     x = np.random.default_rng(2).standard_normal((400_000, 10))
     kept = np.ones(x.shape, dtype=bool)
     kept[:, 3] = False

@@ -13,6 +13,7 @@ from prereg.study.removed import REMOVED, SINCE, without_removed
 
 USED: dict[FieldPath, str] = {
     ("assume", "sd"): "assume: {sd: known from earlier}",
+    ("on_divergence",): "on_divergence: rank",
     ("stopping", "evidence"): "stopping: {evidence: e_process, max_seeds: 8}",
     ("measure", "uneven_steps"): "measure: {uneven_steps: a shorter schedule is the question}",
 }

@@ -84,7 +84,6 @@ def test_the_schema_describes_every_field() -> None:
     ("model", "field", "branches"),
     [
         ("Study", "stopping", {"Looks", "fixed"}),
-        ("Study", "on_divergence", {"Ceiling", "exclude_pair, rank"}),
         ("Hypothesis", "read", {"AtStep", "OverLast", "final, best, area"}),
         ("Data", "tokenizer", {"Bpe", "TokenizerFile", "char, own"}),
         ("Model", "init", {"NormalInit", "gpt2, small_embedding, torch"}),

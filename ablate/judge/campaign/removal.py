@@ -155,7 +155,7 @@ class GainWithin(FrozenModel):
 def gain_within(record: CampaignRecord, decision: Decision) -> GainWithin | None:
     """What a removal says of the gain of its change; none where a run has no value."""
     finding = next((each for each in decision.findings if each.hypothesis == GAIN), None)
-    if finding is None or finding.estimate is None or finding.estimate.difference is None:
+    if finding is None or finding.estimate is None:
         return None
     # Differences are without minus with.
     sign = 1.0 if record.campaign.lower_is_better(finding.metric) else -1.0
