@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from prereg.errors import CorpusError, FieldPath, RunError, SpecError, UnsupportedError, Where, missing_gpt
+from prereg.errors import CorpusError, FieldPath, RunError, UnsupportedError, Where, missing_gpt
 from prereg.registry.paths import Root, is_device
-from prereg.study.analysis import Ceiling
 from prereg.study.spec import Study
 from prereg.study.tokenizer_file import TokenizerJson, read_tokenizer
 from prereg.study.training import TokenizerFile
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def require_supported(study: Study) -> None:
-    """Raise `UnsupportedError` or `SpecError` for a study that this version cannot carry out whole, whose test errs too
-    often, or whose ceiling has no side.
+    """Raise `UnsupportedError` or `SpecError` for a study that this version cannot carry out whole, or whose test errs
+    too often.
 
     A lock from before one of these refusals still loads; what the judge makes of it is in the findings.
     """
@@ -34,21 +33,6 @@ def require_supported(study: Study) -> None:
     if study.measure.harness is not None and study.trainer == "command":
         harness = "the zero-shot harness over a trainer of your own"
         raise _unsupported(("measure", "harness"), harness, fix="no measure.harness")
-    if not isinstance(study.on_divergence, Ceiling):
-        return
-    metrics = list(dict.fromkeys(claim.metric for claim in study.claims.values()))
-    if len(metrics) > 1:
-        raise _unsupported(("on_divergence",), "one ceiling for several claimed metrics", fix="exclude_pair")
-    # A ceiling replaces the value of a run that diverged by a bad one: bad has to mean the same for every claim.
-    sides = {study.claims[name].better for name in study.hypotheses}
-    if len(sides) > 1 or sides == {"neither"}:
-        raise SpecError(
-            f"a diverged run is scored at {study.on_divergence.ceiling:g}, and nothing says on which side of "
-            f"{metrics[0]} the worse values lie",
-            required="one side for all claims: better: lower, or better: higher",
-            fix="better: lower under each hypothesis, or on_divergence: exclude_pair",
-            where=Where(field=("on_divergence",)),
-        )
 
 
 def _require_sound_test(study: Study) -> None:

@@ -112,7 +112,7 @@ def _require_options(context: StudyContext, options: RunOptions, registered: Reg
     if options.next_look and context.study.stopping == "fixed":
         raise RunError(
             f"'{context.study.study}' has a fixed number of seeds, and so no next look",
-            required="stopping: {looks: [...]} or {evidence: e_process, max_seeds: N}",
+            required="stopping: {looks: [...]}",
             fix=f"ablate run {context.path}",
         )
     if options.checkpoint_every_s is not None and context.study.trainer != "gpt":

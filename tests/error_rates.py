@@ -76,15 +76,8 @@ FAILED, FAR_AWAY = 0.1, 100.0
 """The chance of a failed seed, and how far away it ends, in SDs of the others."""
 TESTS = ("paired_t", "bootstrap_t", "sign_flip", "wilcoxon")
 SEEDS = (3, 5, 8)
-DIVERGING: dict[str, tuple[float, Any]] = {
-    "31% diverge": (0.31, "exclude_pair"),
-    "10% diverge": (0.10, "exclude_pair"),
-    "31% rank worst": (0.31, "rank"),
-    "10% rank worst": (0.10, "rank"),
-    "31% at a ceiling": (0.31, {"ceiling": 1_000.0}),
-    "10% at a ceiling": (0.10, {"ceiling": 1_000.0}),
-}
-"""Share of the candidate's runs that diverge, the worst ones, and what the study registers for them."""
+DIVERGING = {"31% diverge": 0.31, "10% diverge": 0.10}
+"""Share of the candidate's runs that diverge, the worst ones."""
 PLAIN = ("normal", "correlated", *DIVERGING)
 """Where every rate is to be nominal."""
 VERBS = ("lowers", "changes", "lowers_by", "does_not_worsen", "does_not_change")
@@ -101,7 +94,7 @@ class Cell:
     """What is simulated."""
 
     design: str
-    """fixed, looks, e_process, or what is crossed with the seeds."""
+    """fixed, looks, or what is crossed with the seeds."""
     test: str
     n: int
     law: str
@@ -113,32 +106,25 @@ class Cell:
 
 def cells() -> Iterator[Cell]:
     """Every combination, registrable or not."""
-    for law in (*LAWS, "correlated", "31% diverge", "10% diverge"):
+    for law in (*LAWS, "correlated", *DIVERGING):
         for n in SEEDS:
             yield from (Cell("fixed", test, n, law) for test in TESTS)
-            yield Cell("e_process", "paired_t", n, law)
         yield Cell("looks", "paired_t", 8, law)
     yield from (Cell("fixed", test, 4, "bimodal") for test in TESTS)
     yield from (Cell("fixed", "paired_t", n, ROUNDED) for n in range(3, 11))
     # With more pairs few resamples draw equal differences alone; tests/precision_rates.py goes on to ten.
     yield from (Cell("fixed", "bootstrap_t", n, ROUNDED) for n in range(3, 8))
-    for law in DIVERGING:
-        if "diverge" not in law:
-            tests = ("wilcoxon", "sign_flip") if "rank" in law else ("wilcoxon",)
-            yield from (Cell("fixed", test, n, law) for n in SEEDS for test in tests)
-    for law in (*LAWS_OVER_ITEMS, "correlated", "31% diverge", "10% diverge"):
+    for law in (*LAWS_OVER_ITEMS, "correlated", *DIVERGING):
         for n in SEEDS:
             yield Cell("items", "items: new_seeds", n, law)
             yield from (Cell(crossed, "items: new_seeds_and_items", n, law) for crossed in SIZES)
 
 
 LEFT_OUT = (
-    "Not registrable, and so without a cell: looks and e_process with another test than paired_t; items with looks; a "
-    "ceiling for diverged runs with another test than wilcoxon, and ranks of them with another than wilcoxon and "
-    "sign_flip; "
+    "Not registrable, and so without a cell: looks with another test than paired_t; items with looks; "
     "every combination that registration refuses because the test cannot support a claim with so few seeds, or does "
     "not decide from so few. Every other combination of these tests, laws and designs is simulated, but for tables of "
-    "items, which are drawn from normal, exponential, t3 and mixture laws only, and ranks of diverged runs at looks; "
+    "items, which are drawn from normal, exponential, t3 and mixture laws only; "
     "of diverging runs false adoption alone, which is what the loss of pairs could raise."
 )
 
@@ -152,8 +138,6 @@ def study_of(cell: Cell, hypotheses: Mapping[str, Mapping[str, Any]], when: str 
         fields["measure"] = {"every": 4, "harness": {"tasks": "blimp", "clusters": clusters, "shots": [0, 1, 2, 3, 4]}}
     if cell.design == "looks":
         fields["stopping"] = {"looks": list(SEEDS), "spending": "obrien_fleming"}
-    if cell.design == "e_process":
-        fields["stopping"] = {"evidence": "e_process", "max_seeds": cell.n}
     decision = [{"verdict": "adopt", "when": when}]
     if cell.law in DIVERGING:
         decision.append({"verdict": "unstable", "when": "not stable(none) or not stable(layernorm)"})
@@ -166,7 +150,6 @@ def study_of(cell: Cell, hypotheses: Mapping[str, Mapping[str, Any]], when: str 
         "decision": [*decision, {"verdict": "inconclusive"}],
         "tie_breakers": [],
         "assume": {},
-        "on_divergence": DIVERGING[cell.law][1] if cell.law in DIVERGING else "exclude_pair",
     }
     study = small_study(**(document | fields))
     require_supported(study)
@@ -178,9 +161,7 @@ def over_items(cell: Cell) -> bool:
 
 
 def rule_of(cell: Cell) -> Study:
-    """The rule that adopts: one gain, or any of four, and one guardrail; with a ceiling, of one metric, one claim."""
-    if at_ceiling(cell):
-        return one_of(cell, "does_not_worsen")
+    """The rule that adopts: one gain, or any of four, and one guardrail."""
     metrics = ["val/loss", "val/bits_per_byte", "train/loss", "grad/norm"]
     verb, guarded = "lowers", "val/accuracy"
     if over_items(cell):
@@ -192,10 +173,6 @@ def rule_of(cell: Cell) -> Study:
     harm = {"claim": f"layernorm does_not_worsen {guarded}", "smallest": MARGIN, "role": "guardrail"}
     asked = " or ".join(f"supported({name})" for name in gains)
     return study_of(cell, hypotheses | {"no_harm": harm}, f"({asked}) and supported(no_harm)")
-
-
-def at_ceiling(cell: Cell) -> bool:
-    return cell.law.endswith("ceiling")
 
 
 def one_of(cell: Cell, verb: str) -> Study:
@@ -491,15 +468,15 @@ def _outside_items(cell: Cell, tables: np.ndarray, family: int) -> np.ndarray:
 def _diverging(cell: Cell, seed: int, n: int, decided: int) -> dict[str, Rate]:
     """The candidate's worst runs diverge. `decide` is asked of the studies whose remaining pairs support both claims,
     at some look: without that no version of the rule adopts."""
-    share, rule = DIVERGING[cell.law]
+    share = DIVERGING[cell.law]
     found = []
     for (place, state), spread in product(enumerate(STATES), _spreads(cell)):
-        study = one_of(cell, ("lowers", "does_not_worsen")[place]) if at_ceiling(cell) else rule_of(cell)
+        study = rule_of(cell)
         rng = np.random.default_rng([seed, place, 6, *_of(spread)])
         # Luck of a run is that of both metrics, up being better.
         luck = sqrt(0.5) * rng.standard_normal((n, 2, cell.n))
         lost = luck[:, 1] < sqrt(0.5) * stats.norm.ppf(share)
-        effects = {"h": border(study, "h")} if at_ceiling(cell) else _effects(study, state)
+        effects = _effects(study, state)
         scale = SPREADS[spread][0] if over_items(cell) else 1.0
         differences = {
             name: effects[name]
@@ -509,12 +486,6 @@ def _diverging(cell: Cell, seed: int, n: int, decided: int) -> dict[str, Rate]:
         if over_items(cell):
             differences = {
                 name: values[:, :, None] + _item_noise(cell, "normal", n, rng, spread)
-                for name, values in differences.items()
-            }
-        if rule != "exclude_pair":
-            worst_value = np.inf if rule == "rank" else rule["ceiling"]
-            differences = {
-                name: np.where(lost, -worst_value if study.claims[name].better == "higher" else worst_value, values)
                 for name, values in differences.items()
             }
         candidates = np.flatnonzero(_both_supported(cell, study, differences, ~lost))
@@ -549,9 +520,6 @@ def _both_supported(cell: Cell, study: Study, differences: Mapping[str, np.ndarr
                 found[rows] = (codes == 0).all(axis=1)
         return found
     looks = looks_of(study)
-    if study.on_divergence != "exclude_pair":
-        stable = np.ones((len(whole), len(study.arms)), dtype=bool)
-        return (judge_drawn(study, Drawn(dict(differences), None, stable)).codes == 0).all(axis=1)
     if not looks:
         lost = np.stack([np.zeros_like(whole), ~whole], axis=1)
         drawn = Drawn(dict(differences), kept, ~lost.any(axis=2), lost)
@@ -717,10 +685,10 @@ def paragraph(found: Mapping[str, Any]) -> str:
         worst_rates.append(f"{_percent(one)} with {n} seeds ({_named(row)}, {row['law']}; {one['n']:,} studies)")
     failed = [f"{_percent(largest(['failed seed'], n, ['fixed'])[1])} with {n}" for n in SEEDS]
     failed_at_looks = largest(["failed seed"], max(SEEDS), ["looks"])[1]
-    shares = " and ".join(dict.fromkeys(f"{100 * share:.0f}%" for share, _ in DIVERGING.values()))
+    shares = " and ".join(dict.fromkeys(f"{100 * share:.0f}%" for share in DIVERGING.values()))
     said = (
         f"Here, with normal differences, correlated metrics and diverging runs ({shares} of the candidate's, the worst "
-        "ones: left out with their pairs; for rank tests also ranked worst, or for wilcoxon at a ceiling), the error "
+        "ones: left out with their pairs), the error "
         f"rate of every paired test that can be registered {holds}, within three standard errors of a simulation "
         f"({len(plain)} combinations of test, seeds and design): false adoption at most {_percent(adoption)}, false "
         f"support at most {_percent(support)}, and 95% intervals miss at most {_percent(misses)}. It does **not** hold "
@@ -765,7 +733,7 @@ def page(found: Mapping[str, Any]) -> str:
         "steps of one SD, so that many are equal; their SD is 1.04). Of skewed laws the "
         "worse of a long tail against the claim and for it counts. The largest rate over these laws is no "
         "bound: another law can give more. diverge: the worst of the candidate's runs diverge and their pairs"
-        " are left out; rank worst: they rank below all others; at a ceiling: they are scored at a far value."
+        " are left out."
         " A run that failed, or has no value, is never left out: it is made again, or there is no verdict. "
         "Over items: the worst of three sets of variances. Cells with normal differences or diverging runs "
         "that come out above nominal by more than two standard errors are measured again, with other draws "

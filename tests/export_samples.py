@@ -98,14 +98,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
         if key != "variants"
     },
     "looks": document(stopping={"looks": [3, 5, 8], "spending": "pocock"}),
-    "e_process": document(stopping={"evidence": "e_process", "max_seeds": 8}),
-    "rank": document(analysis={"test": "wilcoxon", "also": ["sign_flip"]}, on_divergence="rank"),
-    "ceiling": document(
-        hypotheses={"gain": document()["hypotheses"]["gain"]},
-        decision=_SUPPORTED,
-        on_divergence={"ceiling": 4.5},
-        analysis={"test": "wilcoxon"},
-    ),
     "bootstrap_t": document(analysis={"test": "bootstrap_t", "alpha": 0.1}),
     "uncorrected": document(analysis={"correct": "none"}, tie_breakers=["speed/tokens_per_s"]),
     "items": document(

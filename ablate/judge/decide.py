@@ -46,7 +46,6 @@ from ablate.judge.interim import LookView, stops_as_identical, view
 from ablate.judge.judge import UNDECIDED
 from ablate.judge.readings import final_values
 from ablate.judge.recompute import check_numbers, recompute
-from ablate.judge.stats.null_hypotheses import require_known_methods
 from ablate.judge.verdict import Check, Decision, Finding, Stability, Status
 from ablate.records.evidence import Evidence
 from prereg.registry.amendments import affected, amendments_of
@@ -75,15 +74,9 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     -------
     Decision, with a verdict or with the reason why there is none: see the table above. The same evidence gives the
     same bytes.
-
-    Raises
-    ------
-    UnsupportedError
-        Where the study asks what no judge here can do, before any number is made.
     """
     # Audit: what is due to be judged, and whether it is what was promised.
     study = registration.study
-    require_known_methods(study)
     look_view = view(registration, evidence)
     context = AuditContext(registration, look_view.evidence, look_view.look, whole=evidence)
     look, evidence = context.look, context.evidence

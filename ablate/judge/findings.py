@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite
+from math import isfinite
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ from ablate.judge.readings import (
 )
 from ablate.judge.stats.crossed_items import cross, over_items
 from ablate.judge.stats.effects import effect_sizes, independent_effects
-from ablate.judge.stats.estimate import interval_of, one_sample, shown_difference, speak_of_seeds, summarise
+from ablate.judge.stats.estimate import interval_of, one_sample, speak_of_seeds, summarise
 from ablate.judge.stats.kinds import class_of_test, over_seeds
 from ablate.judge.stats.null_hypotheses import (
     NullHypothesis,
@@ -52,7 +52,7 @@ from ablate.judge.stats.null_hypotheses import (
     rejected_null,
 )
 from ablate.judge.stats.precision import levelled
-from ablate.judge.stats.sequential import EProcessT, RepeatedT
+from ablate.judge.stats.sequential import RepeatedT
 from ablate.judge.stats.significance_tests import (
     EQUAL,
     Floats,
@@ -69,7 +69,6 @@ from ablate.judge.wording import upper_bound
 from prereg.registry.looks import Look, require_registered_look
 from prereg.registry.plan import Cell
 from prereg.rule.divergence import least_pairs
-from prereg.study.analysis import Ceiling
 from prereg.study.claim import Claim
 from prereg.study.spec import Study
 from prereg.text import compact
@@ -101,9 +100,8 @@ class Contrast:
 
     @property
     def recorded_differences(self) -> Floats:
-        """Left minus right: infinite where one side diverged and is ranked worst, NaN where both did."""
-        with np.errstate(invalid="ignore"):
-            return self.left - self.right
+        """Left minus right."""
+        return self.left - self.right
 
     @property
     def differences(self) -> Floats:
@@ -114,11 +112,6 @@ class Contrast:
             return recorded
         one_row = levelled(recorded[None, :], self.rounding[None, :], within=self.kept_within)
         return np.asarray(one_row[0])
-
-    @property
-    def sized(self) -> npt.NDArray[np.bool_]:
-        """Which pairs have a number on both sides."""
-        return np.isfinite(self.left) & np.isfinite(self.right)
 
 
 @dataclass(frozen=True)
@@ -238,18 +231,7 @@ def contrast(
         else:
             used_seeds.append(seed)
     used = {(arm, seed): value_by_run[arm, seed] for seed in used_seeds for arm in arms}
-    # Under `rank` a diverged run has the worst end of the line; any other value that is not finite is refused.
-    worst = inf if claim.better == "lower" else -inf
-    beyond = [cell for cell, value in used.items() if study.on_divergence == "rank" and value == worst]
-    notes += [f"{arm}, seed {seed}, diverged and is ranked worst" for arm, seed in beyond]
-    # No finished run has the ceiling's value, or there is no verdict: `ablate.judge.audit.outcomes`.
-    ceiling = study.on_divergence.ceiling if isinstance(study.on_divergence, Ceiling) else None
-    notes += [
-        f"{arm}, seed {seed}, diverged and is scored at the ceiling, {compact(ceiling)}"
-        for (arm, seed), value in used.items()
-        if ceiling is not None and value == ceiling
-    ]
-    refused = unusable(reading, scale, {cell: value for cell, value in used.items() if cell not in beyond})
+    refused = unusable(reading, scale, used)
     least = 2 if len(used_seeds) == len(planned) else fewest_left
     if refused is None and len(used_seeds) < (least if fewest is None else fewest):
         refused = f"{len(used_seeds)} {complete}, and a test needs at least two"
@@ -276,20 +258,14 @@ def contrast(
     if claim.constant is not None:
         sides[1] = np.full(len(used_seeds), scaled(claim.constant, scale))
     # Two finite values can lie further apart than the largest double.
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore"):
         apart: npt.NDArray[np.bool_] = ~np.all(np.isfinite([*sides, sides[0] - sides[1]]), axis=0)
     too_far = [seed for seed, is_apart in zip(used_seeds, apart, strict=True) if is_apart]
-    too_far = [seed for seed in too_far if not any((arm, seed) in beyond for arm in arms)]
     if too_far:
         reason = f"{reading} differs by more than the largest number there is, seed {too_far[0]}"
         return Contrast(reading, value_by_run, notes=tuple(notes), refused=reason)
     rounding_by_pair = np.array(rounding)
-    # Of a diverged run that is ranked nothing is zero.
-    zeros_are_open = (
-        why_zeros_were_open(study, name, value_by_run, used_seeds, rounding_by_pair)
-        if used_seeds and not beyond
-        else "a diverged run has no size"
-    )
+    zeros_are_open = why_zeros_were_open(study, name, value_by_run, used_seeds, rounding_by_pair)
     return Contrast(
         reading,
         value_by_run,
@@ -405,10 +381,10 @@ def _finding(
                 why = test.without_interval(share) if share else "it is in no first step of the gate"
                 notes.append(f"no simultaneous interval: {why}")
         # A reader who sees a difference of one sign and a p that rests on the other must be told.
-        shown_effect, leaning = shown_difference(test), float(test.leaning_at(0.0)[0])
-        if shown_effect is not None and leaning and leaning != np.sign(shown_effect):
+        shown_effect, leaning = float(test.difference[0]), float(test.leaning_at(0.0)[0])
+        if leaning and leaning != np.sign(shown_effect):
             notes.append(test.against_mean)
-        if isinstance(test, RepeatedT | EProcessT):
+        if isinstance(test, RepeatedT):
             notes.append(test.describe(analysis.alpha))
             notes.append("effect sizes and tests under 'also' are description and not adjusted for the looks")
         if against is not None:
@@ -418,13 +394,10 @@ def _finding(
         null = rejected_null(*kind, outcome) if shown is None and family > 1 else None
         step = _step(test, null, level_of_step, gated=judged.gate is not None)
     # Description: effects, tests under `also`, pairs.
-    all_sized = bool(pairs.sized.all())
-    if not all_sized:
-        notes.append("no standardised effect: a diverged run has no number")
     also, unable = _description(study, name, pairs, rng_seed, items)
     effects = (
         effect_sizes(pairs.left, pairs.right, pairs.differences, alpha=analysis.alpha, paired=claim.is_paired)
-        if all_sized and pairs.seeds
+        if pairs.seeds
         else ()
     )
     if pairs.samples:
@@ -519,10 +492,7 @@ def _description(
 def _pairs(pairs: Contrast) -> tuple[Pair, ...]:
     return tuple(
         Pair(seed=seed, left=float(left), right=float(right), difference=float(difference))
-        for seed, left, right, difference, sized in zip(
-            pairs.seeds, pairs.left, pairs.right, pairs.differences, pairs.sized, strict=True
-        )
-        if sized
+        for seed, left, right, difference in zip(pairs.seeds, pairs.left, pairs.right, pairs.differences, strict=True)
     )
 
 
@@ -549,7 +519,7 @@ def arm_summaries(arms: Iterable[str], values: Mapping[Cell, float], seeds: Sequ
 
 def _correlation(pairs: Contrast) -> float | None:
     """Correlation of the sides; with two pairs it is always 1 or -1 and says nothing."""
-    sides = (pairs.left[pairs.sized], pairs.right[pairs.sized])
+    sides = (pairs.left, pairs.right)
     if sides[0].size < 3 or any(np.ptp(side) <= EQUAL * np.abs(side).max() for side in sides):
         return None
     left, right = (np.ldexp(side, -exponent_of(side)) for side in sides)

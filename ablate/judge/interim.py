@@ -222,7 +222,7 @@ def _so_far(study: Study, name: str, values: Values) -> ClaimSoFar:
     claim = study.claims[name]
     # One pair is too few to test and enough to be seen.
     pairs = contrast(study, name, values, fewest=1)
-    differences = pairs.differences[pairs.sized]
+    differences = pairs.differences
     n, difference = int(differences.size), float(differences.mean()) if differences.size else None
     if pairs.samples:
         n = sum(sample.values.size for sample in pairs.samples)

@@ -32,7 +32,7 @@ from ablate.judge.stats.null_hypotheses import (
     why_zeros_are_open,
     within,
 )
-from ablate.judge.stats.sequential import EProcessT, RepeatedT
+from ablate.judge.stats.sequential import RepeatedT
 from ablate.judge.stats.significance_tests import (
     TINY,
     BootstrapT,
@@ -490,11 +490,10 @@ def _registered_test(study: Study, x: Floats, *, look: Look | None, rng_seed: in
     return over_seeds(method, x, rng_seed=rng_seed, zeros=study.analysis.zeros, simulated=simulated)
 
 
-def at_look(x: Floats, stopping: Stopping, look: Look) -> RepeatedT | EProcessT:
+def at_look(x: Floats, stopping: Stopping, look: Look) -> RepeatedT:
     """The registered sequential test of the differences that a look sees."""
-    if isinstance(stopping, Looks):
-        return RepeatedT(x, looks=stopping.looks, look=look.number, spending=stopping.spending)
-    return EProcessT(x)
+    assert isinstance(stopping, Looks), stopping
+    return RepeatedT(x, looks=stopping.looks, look=look.number, spending=stopping.spending)
 
 
 # The tests of simulated studies, a block of rows at a time.
@@ -559,15 +558,11 @@ def tests_of(
 
 
 def _blocks(differences: Floats, kept: Kept | None, least: int, numbers: int) -> Iterator[tuple[Rows, Floats]]:
-    """Studies with equally many complete pairs and all or not all of them with a size, a block at a time."""
+    """Studies with equally many complete pairs, a block at a time."""
+    step = max(1, _CHUNK // numbers)
     for rows, values in _complete(differences, kept, least):
-        # Rows with a ranked run take the signed-rank test, whatever the registered one is.
-        sized = np.isfinite(values).all(axis=1)
-        for alike in (np.flatnonzero(sized), np.flatnonzero(~sized)):
-            step = max(1, _CHUNK // numbers)
-            for start in range(0, alike.size, step):
-                chosen = alike[start : start + step]
-                yield rows[chosen], values[chosen]
+        for start in range(0, len(rows), step):
+            yield rows[start : start + step], values[start : start + step]
 
 
 def _complete(differences: Floats, kept: Kept | None, least: int) -> Iterator[tuple[Rows, Floats]]:

@@ -10,8 +10,7 @@
 Under `test: items`, and of the accuracy on one task, it is the mean of the run's items, so that a finding's pairs are
 those of its test. Accuracies by task are recorded nowhere else.
 
-A run without the value that the claim needs gives none here, and the audit says so. One that diverged gives what
-`on_divergence` says of it (`final_values`).
+A run without the value that the claim needs gives none here, and the audit says so. One that diverged has none.
 
 For a test without pairs the values are the runs of a claim arm by arm: a seed that one arm lacks, because its run
 diverged, still counts for the other arms. Values are put on the claim's scale here, for pairs as well.
@@ -20,7 +19,7 @@ diverged, still counts for the other arms. Values are put on the claim's scale h
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf, isfinite, isinf, log, log10, sqrt
+from math import isfinite, log, log10, sqrt
 
 import numpy as np
 import pandas as pd
@@ -34,7 +33,7 @@ from ablate.records.evidence import Evidence
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
 from prereg.registry.plan import Cell
 from prereg.rule.divergence import least_of
-from prereg.study.analysis import AtStep, Ceiling, OverLast, Scale
+from prereg.study.analysis import AtStep, OverLast, Scale
 from prereg.study.spec import Study
 
 
@@ -81,19 +80,9 @@ def read_values(study: Study, hypothesis: str, evidence: Evidence) -> dict[Cell,
 
 
 def final_values(study: Study, evidence: Evidence) -> dict[str, dict[Cell, float]]:
-    """reading -> {(arm, seed): value}; a diverged run has the registered ceiling, the worst, or no value."""
-    diverged = [run.cell for run in evidence.runs if run.status == "diverged"]
-    values = {}
-    for reading, name in {reading_of(study, name): name for name in study.hypotheses}.items():
-        value_by_run = read_values(study, name, evidence)
-        if isinstance(study.on_divergence, Ceiling):
-            # A diverged run has a last value too, of no meaning: the registered one replaces it.
-            value_by_run |= dict.fromkeys(diverged, study.on_divergence.ceiling)
-        if study.on_divergence == "rank":
-            # Claims about one metric agree on which end of the line is worse (`prereg.study.validate`).
-            value_by_run |= dict.fromkeys(diverged, inf if study.claims[name].better == "lower" else -inf)
-        values[reading] = value_by_run
-    return values
+    """reading -> {(arm, seed): value}; a diverged run has none."""
+    name_by_reading = {reading_of(study, name): name for name in study.hypotheses}
+    return {reading: read_values(study, name, evidence) for reading, name in name_by_reading.items()}
 
 
 def rows_of(items: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -241,14 +230,14 @@ def unusable(metric: str, scale: Scale, used: Mapping[Cell, float]) -> str | Non
 
 
 def scaled(value: float, scale: Scale) -> float:
-    """A value of the metric on the claim's scale; an infinite one, of a diverged run, stays so.
+    """A value of the metric on the claim's scale.
 
     Examples
     --------
-    >>> scaled(100.0, "log10"), scaled(-inf, "log")
-    (2.0, -inf)
+    >>> scaled(100.0, "log10"), scaled(-1.0, "raw")
+    (2.0, -1.0)
     """
-    if scale == "raw" or isinf(value):
+    if scale == "raw":
         return value
     return log(value) if scale == "log" else log10(value)
 

@@ -4,7 +4,7 @@ To add a second opinion: what computes it in `OPINIONS`, under the name that a t
 
 Nothing here shares code with the tests in `ablate.judge.stats` but the table of nulls (`nulls_of`).
 `decide` gives no verdict whose numbers differ, for then one of the two is wrong. What no library computes (bootstrap t,
-items, looks, e-process, ranked diverged runs, ties under a rank test) is counted as not covered.
+items, looks, ties under a rank test) is counted as not covered.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def recompute(study: Study, findings: Sequence[Finding], look: Look | None = Non
         for finding in findings:
             if finding.estimate is None:
                 continue
-            computes = opinion is not None and not finding.estimate.ranked and opinion.computes(finding)
+            computes = opinion is not None and opinion.computes(finding)
             if opinion is not None and computes and not _made_equal(finding):
                 numbers += opinion.numbers(study, finding)
             else:

@@ -69,11 +69,10 @@ class Estimate(FrozenModel):
     """One test of one contrast."""
 
     method: str
-    """The test, by its name in a study; e_process where a study adds seeds until decided."""
-    difference: float | None
+    """The test, by its name in a study."""
+    difference: float
     """The effect: left side of the claim minus right side, on the registered scale. The mean; of a
-    test over ranks, and where diverged runs are ranked, the Hodges-Lehmann estimate, and none where that is not
-    finite."""
+    test over ranks, the Hodges-Lehmann estimate."""
     interval: Interval | None
     """Two-sided at 1 - alpha, uncorrected; none where the method yields no finite one at this n. Of a claim against a
     constant at 1 - 2 alpha: its ends are one-sided bounds."""
@@ -83,8 +82,8 @@ class Estimate(FrozenModel):
     """Smallest p this method can give at this n."""
     n: int
     """Pairs; without pairs, runs of all arms."""
-    ranked: int = 0
-    """Pairs among them that hold a diverged run, which is ranked worst and has no number."""
+    ranked: Literal[0] = 0
+    """Always 0: every verdict of this format has the field, and no test ranks diverged runs any more."""
     se: float | None = None
     """Standard error of the difference, where the method has one."""
     df: float | None = None

@@ -22,11 +22,10 @@ from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.documents.claims import estimates_means, margin, meaning, reading, value_read, zone_in_words
 from prereg.rule.condition import Outcome
-from prereg.study.analysis import EProcess, Looks
 from prereg.study.claim import Claim, parse_claim
 from prereg.study.presentation import Labels
 from prereg.study.spec import Study
-from prereg.study.words_of_tests import PSEUDOMEDIAN, TESTS
+from prereg.study.words_of_tests import TESTS
 
 MOST_DECIMALS = 8
 
@@ -113,7 +112,7 @@ class FindingView:
 
     @property
     def difference_value(self) -> float | None:
-        """The difference; none where there is no estimate, or runs diverged."""
+        """The difference; none where there is no estimate."""
         return None if self.estimate is None else self.estimate.difference
 
     @cached_property
@@ -179,10 +178,7 @@ class FindingView:
     @property
     def interval_kind(self) -> str:
         """`CI`; a sequential study's intervals are not the ordinary ones, and are named."""
-        stopping = self._registered.stopping
-        if stopping == "fixed":
-            return "CI"
-        return "repeated CI" if isinstance(stopping, Looks) else "anytime-valid CI"
+        return "CI" if self._registered.stopping == "fixed" else "repeated CI"
 
     # -- numbers in words ------------------------------------------------------------------------------------------
 
@@ -337,7 +333,7 @@ class FindingView:
         """What the difference is, where it is not the mean difference."""
         if self.estimate is None:
             return ""
-        return PSEUDOMEDIAN if self.estimate.ranked else TESTS[self.estimate.method].centre
+        return TESTS[self.estimate.method].centre
 
     @cached_property
     def sign(self) -> int:
@@ -495,8 +491,6 @@ class FindingView:
         """t and the margin that it is against, of a test against it that has a standard error."""
         estimate, value = self.estimate, self.difference_value
         if self.tested_margin is None or estimate is None or not estimate.se or value is None:
-            return []
-        if self.study is not None and isinstance(self.study.stopping, EProcess):
             return []
         smallest = self.finding.smallest
         # A claim of no change is against both margins (two one-sided tests).

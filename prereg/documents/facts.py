@@ -33,12 +33,11 @@ from prereg.metrics.catalogue import TASK_METRICS
 from prereg.registry.amendments import amendments_of
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import PromiseEntry
-from prereg.registry.looks import FIRST_OF_E_PROCESS
 from prereg.registry.paths import Root
 from prereg.registry.registration import CorpusPin, Registration, load_registration, promises_of
 from prereg.rule.condition import All, AnyOf, Condition, Not, Question
 from prereg.rule.divergence import cost_of_divergence
-from prereg.study.analysis import Ceiling, EProcess, Looks, OverLast
+from prereg.study.analysis import Looks, OverLast
 from prereg.study.designs.per_task import of_any_task, said_once
 from prereg.study.designs.tune import before_choice, better
 from prereg.study.measure import Assume, OwnMetric
@@ -311,24 +310,8 @@ class StudyFacts:
         return self.study.stopping if isinstance(self.study.stopping, Looks) else None
 
     @property
-    def e_process(self) -> EProcess | None:
-        return self.study.stopping if isinstance(self.study.stopping, EProcess) else None
-
-    @property
     def spending(self) -> str:
         return SPENDING[self.looks.spending] if self.looks else ""
-
-    @property
-    def first_look(self) -> int:
-        return min(FIRST_OF_E_PROCESS, self.e_process.max_seeds) if self.e_process else 0
-
-    @property
-    def ceiling(self) -> float | None:
-        return self.study.on_divergence.ceiling if isinstance(self.study.on_divergence, Ceiling) else None
-
-    @property
-    def first_metric(self) -> str:
-        return plain(next(iter(self.study.claims.values())).metric)
 
     @property
     def alpha(self) -> str:
@@ -345,7 +328,7 @@ class StudyFacts:
 
     @property
     def deciding_test(self) -> TestWords:
-        return TESTS["e_process" if self.e_process else self.study.analysis.test]
+        return TESTS[self.study.analysis.test]
 
     @property
     def also(self) -> list[str]:

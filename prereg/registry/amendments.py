@@ -91,10 +91,10 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
         why="they compare with another arm",
     ),
     AmendmentEffect(
-        fields=("analysis", "on_divergence"),
+        fields=("analysis",),
         scope="hypotheses",
         said="every hypothesis",
-        why="another test, level, correction or handling of lost runs",
+        why="another test, level or correction",
     ),
     AmendmentEffect(
         fields=("components",),

@@ -16,9 +16,6 @@ from prereg.registry.registration import Registration
 from prereg.study.analysis import Looks
 from prereg.study.spec import Study
 
-FIRST_OF_E_PROCESS = 3
-"""Seeds before the first look of an e-process: with two, no data whatever could decide at a usual level."""
-
 
 class Look(FrozenModel):
     """A planned look at the evidence."""
@@ -55,14 +52,7 @@ def looks_of(study: Study) -> tuple[Look, ...]:
     >>> [look.words for look in looks_of(sequential)]
     ['look 1 of 2, at 2 seeds', 'look 2 of 2, at 3 seeds']
     """
-    # Three ways to stop: a fixed number, planned looks, or after every seed from the third on.
-    if study.stopping == "fixed":
-        return ()
-    if isinstance(study.stopping, Looks):
-        sizes: tuple[int, ...] = study.stopping.looks
-    else:
-        most = study.stopping.max_seeds
-        sizes = tuple(range(min(FIRST_OF_E_PROCESS, most), most + 1))
+    sizes = study.stopping.looks if isinstance(study.stopping, Looks) else ()
     return tuple(Look(number=at, of=len(sizes), n_seeds=size) for at, size in enumerate(sizes, start=1))
 
 

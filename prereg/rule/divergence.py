@@ -1,4 +1,4 @@
-"""Diverged runs whose pairs are left out (`on_divergence: exclude_pair`): what that can do to outcomes and verdict.
+"""Diverged runs, whose pairs are left out: what that can do to outcomes and verdict.
 
 Diverged runs are the worst seeds of their arm, and which arm lost them is no accident: the pairs that are left are the
 luckier ones. So a verdict is given only if it is the same with the lost pairs at their worst. In a pair of which one
@@ -74,11 +74,6 @@ def between(outcomes: Collection[Outcome]) -> frozenset[Outcome]:
     return ends | {"inconclusive"} if ends >= {"supported", "refuted"} else ends
 
 
-def is_worse(study: Study, hypothesis: str, value: float, than: float) -> bool:
-    """Whether one value of the claim's metric is worse than another; never where nothing says which way it improves."""
-    return {"lower": value > than, "higher": value < than, "neither": False}[study.claims[hypothesis].better]
-
-
 def impossible_after(study: Study, arm: str) -> tuple[str, ...] | None:
     """Verdicts that can never be given once a run of the arm has diverged: no outcomes keep them with its pair at its
     worst. "inconclusive" is never among them. None where the rule has too many cases to try them all."""
@@ -114,10 +109,9 @@ def _endings(study: Study, name: str, arm: str, *, too_few: bool) -> set[frozens
 
 def cost_of_divergence(study: Study) -> dict[tuple[str, ...] | None, list[str]]:
     """Arms by what one diverged run of each costs: the verdicts of `impossible_after`. Arms that cost none are left
-    out, and so is every arm where no pair is ever left out."""
+    out."""
     arms_by_cost: dict[tuple[str, ...] | None, list[str]] = {}
-    # Ranked or scored at a ceiling, a diverged run stays in its pair, and costs nothing beforehand.
-    for arm in study.arms if study.on_divergence == "exclude_pair" else ():
+    for arm in study.arms:
         verdicts = impossible_after(study, arm)
         if verdicts != ():
             arms_by_cost.setdefault(verdicts, []).append(arm)
@@ -129,9 +123,7 @@ def _quoted(verdicts: tuple[str, ...]) -> str:
 
 
 def said_losses(study: Study) -> tuple[str, ...]:
-    """What becomes of a study in which a run diverges, in sentences; none where no pair is ever left out."""
-    if study.on_divergence != "exclude_pair":
-        return ()
+    """What becomes of a study in which a run diverges, in sentences."""
     what, of = ("pairs", "") if study.paired else ("runs", " of an arm")
     return (
         f"{'pairs of diverged runs' if study.paired else 'diverged runs'} are left out, and a verdict is given only if "

@@ -1,4 +1,4 @@
-"""Fields `analysis`, `hypotheses`, `stopping`, `stable` and `on_divergence`: tests, levels, gates of claims, looks.
+"""Fields `analysis`, `hypotheses`, `stopping` and `stable`: tests, levels, gates of claims, looks.
 
 Models alone, each with what holds within it; what holds between them is in `prereg.study.conflicts` and `validate`.
 """
@@ -77,13 +77,13 @@ class Analysis(FrozenModel):
     also: tuple[Test, ...] = ()
     """Tests reported next to the deciding one; they never decide. Here items always speaks of new items too."""
     zeros: Zeros = "pratt"
-    """What wilcoxon, and ranked diverged runs, do with a difference equal to the null: pratt ranks it with the others
+    """What wilcoxon does with a difference equal to the null: pratt ranks it with the others
     and then leaves it out, wilcox leaves it out before ranking. Not written where it is pratt."""
     estimand: Literal["new_seeds", "new_seeds_and_items"] = "new_seeds"
     """What the verdict speaks of: new seeds on these validation items, or new seeds and new items. Only `test: items`
     can speak of new items, and it has no default there: the study says which."""
     least_pairs: Annotated[int, Field(ge=2)] | None = None
-    """Under `on_divergence: exclude_pair`: a hypothesis that lost pairs is inconclusive with fewer left. By default
+    """A hypothesis that lost pairs is inconclusive with fewer left. By default
     half the seeds, rounded up, and three where there are as many. Without pairs
     (welch) the same holds for the runs of each arm."""
     most_lost_starts: Annotated[int, Field(ge=0)] | None = None
@@ -132,20 +132,9 @@ class Looks(FrozenModel):
     """stop: the study ends at the first look at which both runs of every pair recorded the same values to the bit."""
 
 
-class EProcess(FrozenModel):
-    """Seeds are added until the e-process decides."""
-
-    evidence: Literal["e_process"]
-    """Anytime-valid evidence over paired differences."""
-    max_seeds: Annotated[int, Field(ge=2)]
-    """No more seeds than this."""
-
-
 Stopping = Annotated[
-    Annotated[Literal["fixed"], branch("text, or a mapping")]
-    | Annotated[Looks, branch("Looks")]
-    | Annotated[EProcess, branch("EProcess")],
-    chosen_by(Looks, EProcess, text="text, or a mapping"),
+    Annotated[Literal["fixed"], branch("text, or a mapping")] | Annotated[Looks, branch("Looks")],
+    chosen_by(Looks, text="text, or a mapping"),
 ]
 Role = Literal["primary", "secondary", "guardrail", "exploratory"]
 Scale = Literal["raw", "log", "log10"]
@@ -324,18 +313,3 @@ class Stable(FrozenModel):
                 "reached: {val/loss: 3.0, by: 80}",
             )
         return self
-
-
-class Ceiling(FrozenModel):
-    """A diverged run is scored at a fixed value. With `test: wilcoxon` only: a test of a mean errs where no run of the
-    sample has diverged."""
-
-    ceiling: float
-    """The value of the metric that a diverged run is given, on the metric's own scale: worse than any value that a
-    finished run reaches, or there is no verdict."""
-
-
-OnDivergence = Annotated[
-    Annotated[Literal["exclude_pair", "rank"], branch("text, or a mapping")] | Annotated[Ceiling, branch("Ceiling")],
-    chosen_by(Ceiling, text="text, or a mapping"),
-]

@@ -64,11 +64,11 @@ OF_BLOCKS = _rows(
      "the built-in trainer: a user's own trainer writes what it likes to its file of metrics", "leave own out"),
 )
 OF_SETTINGS = _rows(
-    ("tune: given", "stopping: looks or evidence", "a fixed number of seeds after a pilot", "leave stopping out"),
+    ("tune: given", "stopping: looks", "a fixed number of seeds after a pilot", "leave stopping out"),
     ("analysis.correct: none", "analysis.gate: given",
      "holm: a gate is a correction of its own, and what it leaves out (refutations) is corrected by Holm",
      "correct: holm, or no gate"),
-    ("analysis.gate: given", "stopping: looks or evidence",
+    ("analysis.gate: given", "stopping: looks",
      "a fixed number of seeds: no joint error rate of gates and looks is established here",
      "stopping: fixed, or no gate"),
     ("seeds of their own for each arm", "analysis.test: not welch",
@@ -77,27 +77,11 @@ OF_SETTINGS = _rows(
     ("analysis.also: welch", "analysis.test: not welch", "tests over pairs", "also: []"),
     ("analysis.also: not welch", "analysis.test: welch",
      "no other test next to one without pairs; the report says what pairing would have given", "also: []"),
-    ("stopping: looks or evidence", "analysis.test: welch",
+    ("stopping: looks", "analysis.test: welch",
      "test: paired_t, for which the levels of looks are computed, or a fixed number of runs", "stopping: fixed"),
-    ("analysis.test: not paired_t or welch", "stopping: looks or evidence",
-     "paired_t: the levels of looks, and the e-process, are those of a t test", "test: paired_t, or stopping: fixed"),
-    ("analysis.zeros: wilcox", "no test that ranks differences", "wilcoxon, or on_divergence: rank", "leave it out"),
-    ("analysis.least_pairs: given", "on_divergence: rank or ceiling",
-     "on_divergence: exclude_pair: where no pair is left out, none can be too few", "leave it out"),
-    ("on_divergence: ceiling", "analysis.test: items",
-     "wilcoxon with a ceiling, or another rule: it is one value of a run, and its items would have none",
-     "on_divergence: exclude_pair, and stable(ARM) in the decision; or test: wilcoxon"),
-    ("on_divergence: ceiling", "analysis.test: not wilcoxon or items",
-     "wilcoxon with a ceiling, or another rule: it moves a mean by far more than the noise, and few seeds often "
-     "show none of it (one run in ten of an arm at the ceiling: 'no harm' was supported in 73%, 58% and 43% of "
-     "studies with 3, 5 and 8 seeds)",
-     "on_divergence: exclude_pair, and stable(ARM) in the decision; or test: wilcoxon"),
-    ("analysis.test: not wilcoxon or sign_flip", "on_divergence: rank",
-     "wilcoxon or sign_flip: a diverged run has a rank and no number, and other tests need one",
-     "test: wilcoxon, or on_divergence: exclude_pair"),
-    ("analysis.also: not wilcoxon or sign_flip", "on_divergence: rank",
-     "wilcoxon or sign_flip: a diverged run has a rank and no number, and other tests need one",
-     "test: wilcoxon, or on_divergence: exclude_pair"),
+    ("analysis.test: not paired_t or welch", "stopping: looks",
+     "paired_t: the levels of looks are those of a t test", "test: paired_t, or stopping: fixed"),
+    ("analysis.zeros: wilcox", "no test that ranks differences", "wilcoxon", "leave it out"),
     ("analysis.estimand: new_seeds_and_items", "analysis.test: not items",
      "test: items, because a test over seeds knows no items and speaks of new seeds on these ones",
      "test: items, or estimand: new_seeds"),
@@ -133,16 +117,6 @@ OF_CLAIMS = _rows(
      "scale: raw, because the score of one item may be 0, which has no logarithm", "scale: raw"),
     ("a claim about items on a logarithm", "analysis.also: items",
      "scale: raw, because the score of one item may be 0, which has no logarithm", "scale: raw"),
-    ("a claim about a metric without a better side", "on_divergence: rank",
-     "better: lower, or better: higher: a diverged run is ranked worst", "better: lower"),
-    ("claims that call opposite sides of a metric better", "on_divergence: rank",
-     "one worst end for a metric on which diverged runs are ranked",
-     "better: lower, or better: higher, the same in each claim"),
-    ("a claim with a constant", "on_divergence: rank",
-     "claims between two arms: ranks of diverged runs are those of pairs",
-     "on_divergence: exclude_pair, or a ceiling"),
-    ("a claim over more than two arms", "on_divergence: rank",
-     "claims between two arms: the difference of two diverged runs has no rank", "on_divergence: exclude_pair"),
 )
 # fmt: on
 
@@ -238,20 +212,6 @@ def _without_items(study: Study) -> Iterator[Match]:
             yield Match(("hypotheses", name, "claim"), f"{claim.metric} has no items", fix)
 
 
-def _both_ways(study: Study) -> Iterator[Match]:
-    side_by_metric: dict[str, str] = {}
-    for name, claim in study.claims.items():
-        # The first claim about a metric sets its side; a later one that differs is named.
-        if side_by_metric.setdefault(claim.metric, claim.better) != claim.better:
-            yield Match(("hypotheses", name, "better"), f"{claim.metric} improves both ways")
-
-
-def _over_more_arms(study: Study, name: str, claim: Claim) -> str:
-    if claim.constant is not None or len(claim.left) == len(claim.right) == 1:
-        return ""
-    return "a difference of differences"
-
-
 _FACTS: dict[str, Fact] = {
     "seeds of their own for each arm": _of_study(
         ("seeds",), "seeds of their own for each arm", lambda study: bool(study.arm_seeds)
@@ -259,8 +219,7 @@ _FACTS: dict[str, Fact] = {
     "no test that ranks differences": _of_study(
         ("analysis", "test"),
         "no test ranks differences",
-        # Ranked diverged runs are ranked among the differences too, whatever the test.
-        lambda study: study.on_divergence != "rank" and "wilcoxon" not in (study.analysis.test, *study.analysis.also),
+        lambda study: "wilcoxon" not in (study.analysis.test, *study.analysis.also),
     ),
     "estimand is not said": _of_study(
         ("analysis", "estimand"),
@@ -286,12 +245,4 @@ _FACTS: dict[str, Fact] = {
             else ""
         ),
     ),
-    "a claim about a metric without a better side": _of_claims(
-        "better",
-        lambda study, name, claim: (
-            f"nothing says which way {claim.metric} improves" if claim.better == "neither" else ""
-        ),
-    ),
-    "claims that call opposite sides of a metric better": _both_ways,
-    "a claim over more than two arms": _of_claims("claim", _over_more_arms),
 }

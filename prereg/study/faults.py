@@ -21,7 +21,7 @@ from prereg.errors import ClaimError, FieldPath, SpecError, StudyFileError, Wher
 from prereg.frozen import BRANCH, field_texts
 from prereg.study.claim import parse_claim
 from prereg.study.command import words_of
-from prereg.study.removed import removed_error
+from prereg.study.removed import REMOVED, removed_error
 
 Fault = dict[str, Any]
 
@@ -70,9 +70,13 @@ def spec_error(error: ValidationError, model: type[BaseModel], *, form: str = "t
     # One error a path: a value that fits no branch of a union is a fault of every branch.
     faults: list[Fault] = [{**fault} for fault in error.errors(include_url=False) if not _echo(fault)]
     errors: dict[FieldPath, SpecError] = {}
+    of_removed = {path[:-1] for path in map(_path, faults) if len(path) > 1 and path in REMOVED}
     # Misspelt fields come first, so that a field which they leave missing is told from one that nobody wrote.
     for chosen in sorted(faults, key=_usefulness):
         path = _path(chosen)
+        # Next to a removed field, what its form demanded or allowed is no fault of its own.
+        if path[:-1] in of_removed and path not in REMOVED and chosen["type"] in ("missing", "extra_forbidden"):
+            continue
         misspelt = (fault.fix for place, fault in errors.items() if place[:-1] == path[:-1])
         if chosen["type"] == "missing" and f"did you mean '{path[-1]}'?" in misspelt:
             continue  # it is there, under another name

@@ -25,7 +25,7 @@ from pydantic import (
 
 from prereg.frozen import once
 from prereg.rule.rule import DecisionLine
-from prereg.study.analysis import Analysis, Diverged, Hypothesis, OnDivergence, Stable, Stopping
+from prereg.study.analysis import Analysis, Diverged, Hypothesis, Stable, Stopping
 from prereg.study.command import MetricsFile, is_inside
 from prereg.study.designs.components import Components
 from prereg.study.designs.tune import Tune
@@ -109,10 +109,6 @@ class StudyFields(YamlModel):
     """What is recorded of each run."""
     stable: Annotated[Stable, Field(validate_default=True)] = Stable()
     """What counts as an unstable run."""
-    on_divergence: OnDivergence = "exclude_pair"
-    """How a diverged run enters the tests: it is left out with its pair (and a verdict is given only if it is the same
-    with the pair at its worst), it ranks worst, or it is scored at a registered ceiling. A ceiling takes
-    `test: wilcoxon`."""
     hypotheses: dict[Name, Hypothesis]
     """The claims, by name."""
     analysis: Analysis = Analysis()

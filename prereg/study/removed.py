@@ -36,6 +36,10 @@ REMOVED: Final[Mapping[FieldPath, RemovedField]] = {
     ("base", "data", "mixture"): RemovedField(None, "data.corpus: NAME, of a corpus that holds all of the text"),
     ("reuses",): RemovedField([], "seeds: fresh N, which no other study of the ledger has sealed"),
     ("base_runs",): RemovedField("own", "leave it out: ablate gate trains base for every comparison"),
+    ("on_divergence",): RemovedField(
+        "exclude_pair", "stable(ARM) in the decision: lost pairs are left out, and count at their worst for the verdict"
+    ),
+    ("stopping", "evidence"): RemovedField(None, "stopping: {looks: [...]}"),
     ("measure", "uneven_steps"): RemovedField(None, "runs of one claim are evaluated at the same steps"),
 }
 

@@ -155,18 +155,6 @@ def _check_looks(study: Study) -> None:
         )
 
 
-def _check_stopping(study: Study) -> None:
-    """Every seed that may ever be trained is registered."""
-    most, n_seeds = getattr(study.stopping, "max_seeds", None), len(study.seeds)
-    if most is not None and most != n_seeds:
-        raise field_error(
-            ("stopping", "max_seeds"),
-            f"max_seeds is {most} and {n_seeds} seeds are listed",
-            "every seed that may be trained, in its order, and no other",
-            f"max_seeds: {n_seeds}, or {most} seeds",
-        )
-
-
 def _check_suites(study: Study) -> None:
     """Raise `SpecError` for a suite at every evaluation that measures a whole run."""
     measure = study.measure
@@ -577,7 +565,6 @@ _STAGES: tuple[tuple[tuple[Conflict, ...], tuple[Callable[[Study], None], ...]],
             _check_assumed_effects,
             _check_readings,
             _check_levels,
-            _check_stopping,
             _check_gate,
         ),
     ),

@@ -71,11 +71,4 @@ TESTS: Final[dict[str, TestWords]] = {
         "to normal; with fewer than five runs in an arm, unequal numbers of runs, or strong skew, the rate is only "
         "near it.",
     ),
-    # What decides where a study adds seeds until decided; no study names it as its test.
-    "e_process": TestWords(
-        "t-test e-process",
-        "t-test e-process",
-        "The deciding test is a t-test e-process on per-seed differences. It holds its error rate "
-        "when these differences are close to normal; with few seeds, strongly skewed differences raise the rate.",
-    ),
 }

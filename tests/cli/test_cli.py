@@ -98,16 +98,6 @@ MISTAKES: dict[str, tuple[Spoil, str, str]] = {
         "the task pack 'blimp' is not here",
         "put the files into",
     ),
-    "unsupported part": (
-        lambda h: replace(
-            h,
-            "hypotheses:\n",
-            "on_divergence: {ceiling: 9.0}\nanalysis: {test: wilcoxon}\n"
-            "hypotheses:\n  more: {claim: layernorm raises val/accuracy, smallest: 0.01, role: secondary}\n",
-        ),
-        "one ceiling for several claimed metrics",
-        "exclude_pair",
-    ),
 }
 
 

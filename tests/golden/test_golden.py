@@ -164,7 +164,6 @@ def amended(golden: Golden) -> Iterator[Decision]:
 
 HISTORIES: dict[str, Callable[[Golden], Iterator[Decision]]] = {
     "amended": amended,
-    "e_process": at_looks,
     "exploratory": exploratory,
     "looks": at_looks,
     "looks_pocock": at_looks,

@@ -24,14 +24,13 @@ VERBS = ("lowers", "raises", "changes", "does_not_worsen", "does_not_change")
 @st.composite
 def studies(draw: Any) -> Study:
     test = draw(st.sampled_from(["paired_t", "bootstrap_t", "sign_flip", "wilcoxon"]))
-    rank = test in ("sign_flip", "wilcoxon") and draw(st.booleans())
     hypotheses = {}
     for index in range(draw(st.integers(1, 4))):
         verb = draw(st.sampled_from(VERBS))
         least = 0.25 if verb.startswith("does_not") else 0.0
         claim = f"{draw(st.sampled_from(['layernorm', 'rmsnorm']))} {verb} "
         claim += draw(st.sampled_from(["val/loss", "val/accuracy"]))
-        if verb in ("lowers", "raises") and not rank and draw(st.booleans()):
+        if verb in ("lowers", "raises") and draw(st.booleans()):
             claim += " below 2" if verb == "lowers" else " above 2"
         hypotheses[f"h{index}"] = {
             "claim": claim,
@@ -45,10 +44,9 @@ def studies(draw: Any) -> Study:
         hypotheses=hypotheses,
         decision=[{"verdict": "yes", "when": "supported(h0)"}, {"verdict": "inconclusive"}],
         seeds=list(range(draw(sizes))),
-        on_divergence="rank" if rank else "exclude_pair",
         analysis={
             "test": test,
-            "zeros": draw(st.sampled_from(["pratt", "wilcox"])) if test == "wilcoxon" or rank else "pratt",
+            "zeros": draw(st.sampled_from(["pratt", "wilcox"])) if test == "wilcoxon" else "pratt",
             "correct": draw(st.sampled_from(["holm", "none"])),
             "alpha": draw(st.sampled_from([0.01, 0.05, 0.1])),
         },
@@ -68,12 +66,6 @@ def test_a_study_among_others_has_the_outcomes_that_it_has_alone(
     if coarse:  # ties, zeros, equal rows: where rounding decides
         drawn = {name: np.round(values * 4) / 4 * 0.1 for name, values in drawn.items()}
         drawn = {name: np.where(rng.random((rows, 1)) < 0.2, values[:, :1], values) for name, values in drawn.items()}
-    if study.on_divergence == "rank":
-        law = np.array([np.inf, -np.inf, np.nan])
-        drawn = {
-            name: np.where(rng.random((rows, n)) < 0.1, rng.choice(law, (rows, n)), values)
-            for name, values in drawn.items()
-        }
     kept = {name: rng.random((rows, n)) < 0.7 for name in study.hypotheses} if losses else None
     found = judge_rows(study, drawn, kept, rng_seed=seed % 3).codes
     for row in range(rows):

@@ -14,7 +14,7 @@ from paired_tests import single
 
 from ablate import judge
 from ablate.judge.stats.kinds import over_seeds, undecided
-from ablate.judge.stats.sequential import EProcessT, RepeatedT
+from ablate.judge.stats.sequential import RepeatedT
 from ablate.judge.stats.significance_tests import (
     COUNTED_PAIRS,
     EQUAL,
@@ -55,7 +55,6 @@ MADE: dict[str, Callable[[Floats], SignificanceTest]] = {
     "items": two_way,
     "welch": welch,
     "looks": lambda x: RepeatedT(x[:, :, 0], looks=(3, N), look=2, spending="pocock"),
-    "e_process": lambda x: EProcessT(x[:, :, 0]),
 }
 EVERY = pytest.mark.parametrize("method", MADE)
 
@@ -66,7 +65,7 @@ def drawn(studies: int = 24, *, seed: int = 2) -> Floats:
 
 
 def test_every_test_that_a_study_can_name_is_a_kind_and_is_run_through_this_suite() -> None:
-    assert set(KINDS) == set(get_args(Test)) == set(TESTS) - {"e_process"} == set(MADE) - {"looks", "e_process"}
+    assert set(KINDS) == set(get_args(Test)) == set(TESTS) == set(MADE) - {"looks"}
     for field in ("name", "short", "about"):
         assert len({getattr(row, field) for row in TESTS.values()}) == len(TESTS)
     assert len({kind.words for kind in KINDS.values()}) == len(KINDS)
@@ -223,6 +222,6 @@ def test_the_examples_of_the_judge_give_what_they_say(module: str) -> None:
 
 
 def test_every_test_and_correction_has_an_example_and_says_where_it_fails() -> None:
-    for kind in [*KINDS.values(), RepeatedT, EProcessT]:
+    for kind in [*KINDS.values(), RepeatedT]:
         assert kind.__doc__ is not None and ">>>" in kind.__doc__
         assert all(f"    {label}  " in kind.__doc__ for label in ("Statistic", "Null", "Interval", "Fails")), kind

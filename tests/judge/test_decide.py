@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from evidence_factory import (
-    LEVELS,
     make_evidence,
     one_claim,
     small_study,
@@ -18,7 +17,6 @@ from evidence_factory import (
 
 from ablate.judge import decide as judge
 from ablate.judge.decide import decide
-from ablate.judge.readings import final_values
 from ablate.judge.verdict import with_deviations
 from ablate.reporting.document import banner_of
 from prereg.registry.registration import Override
@@ -157,70 +155,6 @@ def test_a_diverged_run_leaves_its_pair_out_and_is_said() -> None:
     assert found.findings[0].n == 4
     assert any("seed 3 is left out: no val/loss from none" in note for note in found.findings[0].notes)
     assert found.stability[0].diverged == (3,)
-
-
-def test_a_diverged_run_is_scored_at_the_registered_ceiling() -> None:
-    study = small_study(
-        on_divergence={"ceiling": 12.5},
-        analysis={"test": "wilcoxon"},
-        hypotheses={"gain_ln": {"claim": "layernorm lowers val/loss", "smallest": 0.02}},
-        decision=[{"verdict": "adopt layernorm", "when": "supported(gain_ln)"}, {"verdict": "inconclusive"}],
-        assume={},
-        tie_breakers=[],
-    )
-    registration, evidence = make_evidence(study, effects=GAIN, sd=0.002, diverged=(("none", 3),))
-    assert final_values(study, evidence)["val/loss"]["none", 3] == 12.5
-    found = decide(registration, evidence).findings[0]
-    assert found.n == 5 and found.pairs[2].right == 12.5 and abs(found.pairs[1].right - LEVELS["val/loss"]) < 0.1
-    assert "none, seed 3, diverged and is scored at the ceiling, 12.5" in found.notes
-    assert not any("layernorm, seed" in note for note in found.notes)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ceiling", [1.0, 1.9])
-def test_a_ceiling_that_a_finished_run_reaches_gives_no_verdict(ceiling: float) -> None:
-    study = one_claim(seeds=6, on_divergence={"ceiling": ceiling}, analysis={"test": "wilcoxon"})
-    every = tuple(("layernorm", seed) for seed in study.seeds)
-    found = decide(*make_evidence(study, sd=1e-4, diverged=every))
-    # Five diverged runs once lowered a loss near 2 by 1.00, p < .0001.
-    assert found.findings[0].outcome == "supported" and found.findings[0].p_support is not None
-    assert found.status == "inadmissible" and found.verdict is None
-    (check,) = [check for check in found.checks if not check.passed and check.severity == "inadmissible"]
-    assert check.name == "the ceiling of diverged runs is worse than any value"
-    assert (
-        f"the ceiling {ceiling:g} is not worse than the val/loss of none seed 1" in check.found and "2" in check.found
-    )
-    # Equal is not worse; of a metric that rises, worse is lower; without a diverged run the ceiling is not used.
-    assert decide(*make_evidence(study, sd=1e-4)).status != "inadmissible"
-    assert (
-        decide(
-            *make_evidence(
-                one_claim(seeds=6, on_divergence={"ceiling": 2.5}, analysis={"test": "wilcoxon"}),
-                sd=1e-4,
-                diverged=every,
-            )
-        ).verdict
-        == "no"
-    )
-    equal = {"val/loss": {("none", 2): 2.5}}
-    reached = make_evidence(
-        one_claim(seeds=6, on_divergence={"ceiling": 2.5}, analysis={"test": "wilcoxon"}),
-        sd=1e-4,
-        diverged=every,
-        finals=equal,
-    )
-    assert decide(*reached).status == "inadmissible"
-    for share, wanted in ((0.6, "inadmissible"), (0.2, "decided")):
-        rising = one_claim(
-            "layernorm raises val/accuracy", seeds=6, on_divergence={"ceiling": share}, analysis={"test": "wilcoxon"}
-        )
-        assert decide(*make_evidence(rising, sd=1e-4, diverged=every)).status == wanted
-
-
-def test_an_old_lock_whose_ceiling_has_no_side_gives_no_verdict() -> None:
-    study = one_claim("layernorm lowers grad/norm", on_divergence={"ceiling": 9.0}, analysis={"test": "wilcoxon"})
-    found = decide(*make_evidence(study, diverged=(("none", 3),)))
-    assert found.status == "inadmissible" and "nothing says which way grad/norm improves" in found.because
 
 
 def test_several_lines_that_hold_show_the_tie_breakers() -> None:

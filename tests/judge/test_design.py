@@ -235,32 +235,6 @@ def test_a_reading_other_than_the_last_is_said_to_rest_on_the_same_beliefs() -> 
     assert not any("than the last" in note for note in quick_design().notes)
 
 
-def test_a_ceiling_needs_a_level_and_says_so() -> None:
-    study = one_claim(
-        on_divergence={"ceiling": 9.0}, analysis={"test": "wilcoxon"}, assume={"metrics": {"val/loss": {"sd": 0.01}}}
-    )
-    found = simulate_design(study, n_sims=50)
-    assert not any(one.divergence for one in found.scenarios)
-    assert any("which a --pilot gives" in note for note in found.notes)
-
-
-def test_runs_that_diverge_can_rank_worst_in_the_design_too() -> None:
-    study = one_claim(
-        seeds=8,
-        on_divergence="rank",
-        analysis={"test": "sign_flip"},
-        assume={"metrics": {"val/loss": {"sd": 0.01, "correlation": 0.5}}, "divergence": 0.2},
-    )
-    truth = TrueEffects("t", {"h": 0.0}, divergence=0.2)
-    drawn = draw_studies(study, truth, assumed(study), n_sims=5_000, n_seeds=8, rng=np.random.default_rng(0))
-    worse, better = (drawn.differences["h"] == end for end in (np.inf, -np.inf))
-    assert worse.mean() == pytest.approx(0.16, abs=0.01) and better.mean() == pytest.approx(0.16, abs=0.01)
-    assert np.isnan(drawn.differences["h"]).mean() == pytest.approx(0.04, abs=0.01) and drawn.kept is None
-    found = scenario(simulate_design(study), "no effect anywhere, 20% of runs diverge")
-    assert found.n_sims == 6_000
-    assert share(found.false_supported, "primary") <= 0.05 + 4 * sqrt(0.05 * 0.95 / 6_000)
-
-
 def test_every_hypothesis_stands_alone_once_and_every_guardrail_falls_alone_once() -> None:
     names = [one.name for one in quick_design().scenarios]
     assert names == [

@@ -125,7 +125,6 @@ AGAIN = [
     (rates.Cell("fixed", "bootstrap_t", 8, "normal"), 1.0),
     *((rates.Cell("fixed", "wilcoxon", 8, law), 0.3) for law in ("normal", "exponential")),
     *((rates.Cell("looks", "paired_t", 8, law), 0.2) for law in ("normal", "exponential", "correlated")),
-    *((rates.Cell("e_process", "paired_t", 8, law), 0.2) for law in ("normal", "mixture")),
     *((rates.Cell("items", "items: new_seeds", n, "normal"), 0.3) for n in rates.SEEDS),
     *((rates.Cell(crossed, "items: new_seeds_and_items", 5, "normal"), 0.3) for crossed in rates.SIZES),
     *((rates.Cell("items", "items: new_seeds_and_items", 3, law), 0.3) for law in ("normal", "exponential")),
@@ -134,11 +133,9 @@ AGAIN = [
     (rates.Cell("unequal tasks", "items: new_seeds_and_items", 8, "correlated"), 0.2),
     (rates.Cell("unequal tasks", "items: new_seeds_and_items", 3, "31% diverge"), 0.3),
     (rates.Cell("looks", "paired_t", 8, "31% diverge"), 0.2),
-    (rates.Cell("e_process", "paired_t", 5, "31% diverge"), 0.2),
     *((rates.Cell("fixed", test, 8, "31% diverge"), 0.4) for test in ("paired_t", "sign_flip")),
     (rates.Cell("fixed", "paired_t", 5, "31% diverge"), 0.4),
     (rates.Cell("fixed", "paired_t", 8, "10% diverge"), 0.4),
-    *((rates.Cell("fixed", "wilcoxon", 8, law), 0.3) for law in rates.DIVERGING if "diverge" not in law),
 ]
 
 

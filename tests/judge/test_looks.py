@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 from conftest import House, tiny_document
-from evidence_factory import chain, make_evidence, one_claim, with_entry
+from evidence_factory import make_evidence, one_claim, with_entry
 from test_cli import ablate
 
 from ablate.judge import decide as judge
 from ablate.judge.decide import decide
-from ablate.judge.interim import view
 from ablate.judge.judge import settles
 from ablate.records.evidence import Evidence
 from prereg.registry.ledger import Ledger
@@ -157,27 +156,6 @@ def test_a_verdict_of_a_fixed_design_is_written_without_a_look() -> None:
     assert written["look"] is None
     registration, evidence = up_to(3, effects=STRONG, sd=0.001)
     assert json.loads(decide(registration, evidence).model_dump_json())["look"] == {"number": 1, "of": 3, "n_seeds": 3}
-
-
-def test_an_e_process_looks_after_every_seed_and_stops_when_it_is_sure() -> None:
-    study = one_claim(seeds=8, stopping={"evidence": "e_process", "max_seeds": 8})
-    for n_seeds, status in ((3, "continue"), (5, "decided")):
-        left_out = tuple((arm, seed) for seed in study.seeds[n_seeds:] for arm in study.arms)
-        registration, evidence = make_evidence(study, effects=STRONG, sd=0.001, left_out=left_out)
-        for number in range(1, n_seeds - 2):
-            seeds = number + 2
-            small = view(registration, with_looks(registration, evidence, number - 1)).evidence
-            body = {"look": number, "of": 6, "seeds": seeds, "evidence": small.sha256, "final": False}
-            evidence = with_entry(registration, evidence, "looked", body, at=2 + seeds * 3 + number - 1)
-        found = decide(registration, evidence)
-        assert found.status == status and failed(found) == []
-    assert found.findings[0].estimate is not None and found.findings[0].estimate.method == "e_process"
-
-
-def with_looks(registration: Registration, evidence: Evidence, number: int) -> Evidence:
-    """The same evidence with only its first looks in the ledger."""
-    kept = [(e.event, e.stated) for e in evidence.ledger if e.event != "looked" or e.look <= number]
-    return replace(evidence, ledger=chain(registration, kept))
 
 
 # From YAML to report, with real runs.

@@ -120,12 +120,6 @@ def test_nothing_is_looked_back_at_while_runs_are_missing() -> None:
     assert found == {} and "Post hoc" not in str(findings_section(told))
 
 
-def test_a_pair_without_a_size_is_not_looked_back_at() -> None:
-    study = one_claim(on_divergence="rank", analysis={"test": "wilcoxon"}, seeds=8)
-    found, told = hindsight(study, diverged=(("layernorm", 2),))
-    assert told.decision.findings[0].n == 8 and found == {}
-
-
 def test_differences_that_are_equal_but_for_rounding_are_not_looked_back_at() -> None:
     found, told = hindsight(one_claim(), effects={"val/loss": {"layernorm": 0.1}}, sd=0.0)
     assert told.decision.findings[0].estimate is None and found == {}

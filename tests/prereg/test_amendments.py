@@ -53,7 +53,6 @@ def after(
         ("variants.gone", {}, "(absent)", (set(), set(), False)),
         ("baseline", "rmsnorm", "none", (ALL, set(), False)),
         ("analysis.alpha", 0.1, 0.05, (ALL, set(), False)),
-        ("on_divergence", "rank", "exclude_pair", (ALL, set(), False)),
         ("stable.loss_spike.above", 5.0, 6.0, (set(), ARMS, False)),
         ("stable.diverged.loss_above", 3.0, 2.0, (ALL, ARMS, False)),
         ("base.budget.steps", 50, 60, (ALL, ARMS, False)),

@@ -82,25 +82,6 @@ def test_a_design_from_a_pilot_freezes_what_it_took_and_says_so() -> None:
     assert found.seconds_per_run is not None and found.cost_80_s is not None and "pilot" in found.timed
 
 
-def test_a_pilot_gives_a_ceiling_its_level() -> None:
-    study = one_claim(seeds=8, on_divergence={"ceiling": 9.0}, analysis={"test": "wilcoxon"}, assume={})
-    found = simulate_design(study, n_sims=200, beliefs=learned(study, *pilot()))
-    diverging = [one for one in found.scenarios if one.divergence]
-    assert len(diverging) == 2
-    # One run in ten at nine nats drowns a gain of 0.02.
-    assert diverging[1].supported[0].share < 0.7
-
-
-@pytest.mark.parametrize(("claim", "ceiling"), [("lowers val/loss", 1.0), ("raises val/accuracy", 0.9)])
-def test_a_ceiling_that_a_run_of_the_pilot_reached_is_refused_in_the_design(claim: str, ceiling: float) -> None:
-    study = one_claim(
-        f"layernorm {claim}", on_divergence={"ceiling": ceiling}, analysis={"test": "wilcoxon"}, assume={}
-    )
-    with pytest.raises(SpecError, match=rf"scored at {ceiling:g}, and a run of the pilot") as caught:
-        learned(study, *pilot())
-    assert str(caught.value.where) == "on_divergence.ceiling"
-
-
 def test_an_unfinished_pilot_is_not_looked_at() -> None:
     with pytest.raises(EvidenceError, match="early look"):
         learned(planned(), *pilot(5, left_out=(("layernorm", 3),)))

@@ -23,6 +23,8 @@ USED: dict[FieldPath, str] = {
     ("assume", "sd"): "assume: {sd: known from earlier}",
     ("reuses",): "reuses: [earlier]",
     ("base_runs",): "base_runs: shared",
+    ("on_divergence",): "on_divergence: rank",
+    ("stopping", "evidence"): "stopping: {evidence: e_process, max_seeds: 8}",
     ("measure", "uneven_steps"): "measure: {uneven_steps: a shorter schedule is the question}",
 }
 """Each removed field, as a study file wrote it."""

@@ -83,8 +83,7 @@ def test_the_schema_describes_every_field() -> None:
 @pytest.mark.parametrize(
     ("model", "field", "branches"),
     [
-        ("Study", "stopping", {"Looks", "EProcess", "fixed"}),
-        ("Study", "on_divergence", {"Ceiling", "exclude_pair, rank"}),
+        ("Study", "stopping", {"Looks", "fixed"}),
         ("Hypothesis", "read", {"AtStep", "OverLast", "final, best, area"}),
         ("Data", "tokenizer", {"Bpe", "TokenizerFile", "char, own"}),
         ("Model", "init", {"NormalInit", "gpt2, small_embedding, torch"}),

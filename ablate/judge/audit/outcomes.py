@@ -9,7 +9,6 @@ on one, has no partner, and nothing is dropped to make it one. Pairing itself is
 from __future__ import annotations
 
 from collections import Counter
-from math import isfinite
 
 import numpy as np
 
@@ -20,9 +19,6 @@ from ablate.judge.verdict import Severity
 from ablate.records.run_record import RunRecord
 from prereg.metrics.catalogue import ITEM_METRICS
 from prereg.registry.plan import Cell
-from prereg.rule.divergence import is_worse
-from prereg.study.analysis import Ceiling
-from prereg.text import compact
 
 _ROUNDING = 1e-9
 """How far a recorded mean may lie from that of its items: two ways of adding up the same scores differ by less."""
@@ -189,21 +185,4 @@ def _divergence(context: AuditContext) -> Found:
     # Whether the other pairs may decide: `ablate.judge.audit.sensitivity`.
     judged = [run for run in context.ended if run.variant not in context.study.pilots]
     diverged = [named_run(run) for run in judged if run.status == "diverged"]
-    return diverged if diverged and context.study.on_divergence == "exclude_pair" else None
-
-
-@check_body("the ceiling of diverged runs is worse than any value")
-def _ceiling(context: AuditContext) -> Found:
-    study = context.study
-    if not isinstance(study.on_divergence, Ceiling) or all(run.status != "diverged" for run in context.runs):
-        return None
-    ceiling, faults = study.on_divergence.ceiling, []
-    for reading, name, values in context.readings:
-        if study.claims[name].better == "neither":
-            faults.append(f"nothing says which way {study.claims[name].metric} improves")
-        faults += [
-            f"the ceiling {compact(ceiling)} is not worse than the {reading} of {named(cell)}, {compact(value)}"
-            for cell, value in values.items()
-            if isfinite(value) and not is_worse(study, name, ceiling, value)
-        ]
-    return faults or None
+    return diverged or None

@@ -8,7 +8,7 @@ and at its worst (1). And a verdict is given only if it is the same over all out
 answers of such a `stable`; otherwise there is none, and a smallest set of names on which it rests is given. The numbers
 of an exploratory hypothesis are shown like any others. They decide nothing.
 
-**Lost pairs**, of diverged runs under `exclude_pair`. Each hypothesis that lost pairs is judged again with its p values
+**Lost pairs**, of diverged runs. Each hypothesis that lost pairs is judged again with its p values
 at the ends towards which its lost pairs push it (`prereg.rule.divergence`), in the family that it is corrected in:
 under Holm's procedure its neighbours may owe their outcomes to a p that rests on the luckier seeds. A hypothesis can
 then end as found, as at these ends, or as anything between, and the verdict is given only if the rule gives the same
@@ -170,18 +170,14 @@ def _reasons(affected: Affected, resting: Sequence[str]) -> str:
 
 
 def lost_pairs(study: Study, diverged: Iterable[Cell]) -> dict[str, tuple[Cell, ...]]:
-    """Hypothesis -> the diverged runs whose pairs it lost; empty where diverged runs are not left out."""
-    if study.on_divergence != "exclude_pair":
-        return {}
+    """Hypothesis -> the diverged runs whose pairs it lost."""
     cells = list(diverged)
     runs = {name: tuple(cell for cell in cells if pushed(study, name, cell[0])) for name in study.hypotheses}
     return {name: lost for name, lost in runs.items() if lost}
 
 
-def arms_that_lost(study: Study, diverged: Iterable[Cell]) -> Kept | None:
-    """The same as `judge` takes it, one row; none where diverged runs are not left out."""
-    if study.on_divergence != "exclude_pair":
-        return None
+def arms_that_lost(study: Study, diverged: Iterable[Cell]) -> Kept:
+    """The same as `judge` takes it, one row."""
     arms = {arm for arm, _ in diverged}
     return np.array([[arm in arms for arm in study.arms]])
 

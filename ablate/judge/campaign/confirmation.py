@@ -98,7 +98,7 @@ def total_gain(record: CampaignRecord, decision: Decision) -> TotalGain | None:
         return None
     finding = next((each for each in decision.findings if each.hypothesis == GAIN), None)
     estimate = None if finding is None else finding.estimate
-    if finding is None or estimate is None or estimate.difference is None:
+    if finding is None or estimate is None:
         return None
     # Differences are best minus start.
     sign = -1.0 if record.campaign.lower_is_better(finding.metric) else 1.0

@@ -24,8 +24,7 @@ from prereg.errors import EvidenceError, SpecError, Where
 from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
 from prereg.registry.registration import Registration
-from prereg.rule.divergence import is_worse
-from prereg.study.analysis import Ceiling, Scale
+from prereg.study.analysis import Scale
 from prereg.study.measure import units_of
 from prereg.study.spec import Study
 
@@ -46,7 +45,7 @@ class ScaleBelief(FrozenModel):
     source: str
     """Where it comes from, with n."""
     level: float | None = None
-    """Mean over all runs of the pilot; none without a pilot. Needed where a diverged run is scored at a ceiling."""
+    """Mean over all runs of the pilot; none without a pilot."""
     sd_difference_low: float | None = None
     """Lower end of the 95% interval of the SD of a difference of two arms; none for an assumption."""
     sd_difference_high: float | None = None
@@ -199,7 +198,6 @@ def _learned(study: Study, group: Group, pilot: Registration, evidence: Evidence
     # Seeds x arms, on the claim's scale.
     table = raw if scale == "raw" else np.vectorize(log if scale == "log" else log10)(raw)
     require_headroom(study, metric, raw, name)
-    _require_ceiling(study, metric, raw, name)
     source = f"pilot '{name}', {len(seeds)} seeds x {len(arms)} arms, upper 80% limit of the SD"
     low: float | None = None
     high: float | None = None
@@ -320,19 +318,3 @@ def require_headroom(study: Study, metric: str, values: Floats, pilot: str) -> N
         fix=fix,
         where=Where(field=("hypotheses", named)),
     )
-
-
-def _require_ceiling(study: Study, metric: str, values: Floats, pilot: str) -> None:
-    """Refuse a ceiling that a run of the pilot reached: a diverged run would be scored as better than that one."""
-    if not isinstance(study.on_divergence, Ceiling):
-        return
-    ceiling = study.on_divergence.ceiling
-    named = next(name for name, claim in study.claims.items() if claim.metric == metric)
-    worst = max(values.flat, key=lambda value: value if study.claims[named].better == "lower" else -value)
-    if not is_worse(study, named, ceiling, worst):
-        raise SpecError(
-            f"diverged runs are scored at {ceiling:g}, and a run of the pilot '{pilot}' has {metric} {worst:.6g}",
-            required="a ceiling worse than any value that a run reaches",
-            fix="a worse ceiling, or on_divergence: exclude_pair",
-            where=Where(field=("on_divergence", "ceiling")),
-        )

@@ -24,7 +24,6 @@ from ablate.judge.design.reach import (
 )
 from ablate.judge.design.scenarios import drawable, effect_scenarios
 from ablate.judge.design.simulate import SimulatedChance, SimulatedScenario, adopting_verdicts, affordable, simulate
-from ablate.judge.stats.null_hypotheses import require_known_methods
 from ablate.judge.stats.significance_tests import COUNTED_PAIRS, LISTED_PAIRS
 from prereg.documents.sentences import counted_as
 from prereg.frozen import FrozenModel
@@ -154,7 +153,6 @@ def simulate_design(
     Under `test: items` new seeds on these items are planned as what they are, a paired t over the seeds' means. Over
     new items nothing is simulated, and no power is given, unless `assume: over_items` says how items vary.
     """
-    require_known_methods(study)
     registered = study.analysis.test
     if registered == "items" and not over_new_items(study):
         # Over these very items the judge runs a paired t over the seeds' means; so does the design, and needs no
@@ -171,7 +169,7 @@ def simulate_design(
     correlation = study.assume.metric_correlation or 0.0
     states = [] if lacking else effect_scenarios(study, divergence=believed.divergence, correlation=correlation)
     # The printed states of the world.
-    reasons = [drawable(study, truth, believed) for truth in states]
+    reasons = [drawable(study, truth) for truth in states]
     scenarios = tuple(
         simulate(study, truth, believed, n_sims=drawn, seed=[seed, index])
         for index, (truth, reason) in enumerate(zip(states, reasons, strict=True))

@@ -18,12 +18,10 @@ from ablate.judge.stats import t_power
 from ablate.judge.stats.kinds import class_of_test
 from ablate.judge.stats.multiplicity import adjusted
 from ablate.judge.stats.null_hypotheses import NullHypothesis, is_gated, nulls_in, support_levels
-from ablate.judge.stats.sequential import EProcessT
 from ablate.judge.stats.significance_tests import Side
 from ablate.judge.stats.unpaired import proportional, welch_df
 from prereg.frozen import FrozenModel
 from prereg.rule.condition import Outcome
-from prereg.study.analysis import EProcess
 from prereg.study.spec import Study
 
 
@@ -146,11 +144,10 @@ def support_floor(study: Study, name: str, n: int) -> float:
 
 
 def floor_of(study: Study, family: int, n: int, side: Side) -> float:
-    """Smallest p at the first step of the correction; of an e-process, with the most seeds."""
+    """Smallest p at the first step of the correction."""
     # Holm's first step is Bonferroni's: the smallest p of m counts m times.
     steps = family if study.analysis.correct == "holm" else 1
-    sequential = isinstance(study.stopping, EProcess)
-    return min(1.0, steps * (EProcessT.floor(n) if sequential else class_of_test(study.analysis.test).floor(n, side)))
+    return min(1.0, steps * class_of_test(study.analysis.test).floor(n, side))
 
 
 def planned_sizes(study: Study, n: int) -> dict[str, int]:

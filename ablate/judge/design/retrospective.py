@@ -111,8 +111,8 @@ def _one(
     if finding.estimate is None:
         return None
     differences = np.array([pair.difference for pair in finding.pairs])
-    if differences.size < 2 or differences.size != finding.n:
-        return None  # pairs without a size, ranked worst, have no SD to speak of
+    if differences.size < 2:
+        return None
     items = finding.estimate.items
     if items is not None and items.estimand != "new_seeds":
         return None  # what new items add to the spread is not in these differences

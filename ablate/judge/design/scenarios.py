@@ -28,7 +28,6 @@ from ablate.judge.stats.null_hypotheses import EDGE
 from ablate.judge.stats.significance_tests import Floats, Kept
 from ablate.judge.stats.two_way import Tail as TailOfItems
 from ablate.judge.stats.two_way import tail_of
-from prereg.study.analysis import Ceiling
 from prereg.study.designs.per_task import said_once
 from prereg.study.spec import Study
 
@@ -168,22 +167,10 @@ def constants_of(study: Study, names: list[str]) -> Floats:
     return np.array(scaled_constants, dtype=np.float64)
 
 
-def drawable(study: Study, truth: TrueEffects, beliefs: Beliefs) -> str | None:
+def drawable(study: Study, truth: TrueEffects) -> str | None:
     """Why a state of the world cannot be drawn; none when it can."""
     if arm_means(study, truth.effects) is None:
         return "the claims cannot all be so at once"
-    if truth.divergence and study.on_divergence == "rank" and study.stopping != "fixed":
-        return "ranks of diverged runs are not simulated at looks"
-    if truth.divergence and isinstance(study.on_divergence, Ceiling):
-        if any(claim.constant is not None for claim in study.claims.values()):
-            return "a ceiling is not simulated where a claim compares with a constant"
-        lacking = [
-            metric
-            for metric, scale in groups_of(study)
-            if (belief := beliefs.of(metric, scale)) is None or belief.level is None
-        ]
-        if lacking:
-            return f"a ceiling is a distance only from a known level of {', '.join(lacking)}, which a --pilot gives"
     return None
 
 
@@ -219,12 +206,6 @@ def draw_studies(
         if truth.wider is not None:
             arm = arms.index(truth.wider)
             values[:, arm] = 2.0 * values[:, arm] - means[group][arm]
-        # What a diverged run counts as: the ceiling, or the worst rank; an excluded pair is left out below (`_kept`).
-        if lost is not None and isinstance(study.on_divergence, Ceiling):
-            assert belief.level is not None, group
-            values[lost] = scaled(study.on_divergence.ceiling, group[1]) - belief.level
-        if lost is not None and study.on_divergence == "rank":
-            values[lost] = np.inf if study.claims[names[0]].better == "lower" else -np.inf
         if any(constant[name] for name in names):
             seed_luck = _noise(rng, (n_sims, 1, n_seeds), common_shared, loading)
             values = values + belief.sd_shared * turned * seed_luck
@@ -251,7 +232,7 @@ def draw_studies(
             )
     # The rest of what the judge looks at: stability, pairs that enter, luck of items.
     stable = _stable(arms, lost, truth, shape, rng)
-    kept = _kept(study, lost) if lost is not None and study.on_divergence == "exclude_pair" else None
+    kept = None if lost is None else _kept(study, lost)
     if not over_new_items(study):
         return Drawn(differences, kept, stable, lost)
     differences, items = _with_items(study, truth, beliefs, differences, kept, rng=rng)
@@ -261,10 +242,9 @@ def draw_studies(
 def _contrast(weights: Floats, values: Floats) -> Floats:
     """Weighted sums over arms, studies x seeds."""
     mine = np.flatnonzero(weights)
-    with np.errstate(invalid="ignore"):  # worst minus worst is NaN: a tie, as in `findings.contrast`
-        contrast: Floats = weights[mine[0]] * values[:, mine[0]]
-        for place in mine[1:]:
-            contrast = contrast + weights[place] * values[:, place]
+    contrast: Floats = weights[mine[0]] * values[:, mine[0]]
+    for place in mine[1:]:
+        contrast = contrast + weights[place] * values[:, place]
     return contrast
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from ablate.judge.design.effects import FEWEST_FOR_CORRELATION, contrast_sd, distance, effect_when_true
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
 from prereg.rule.condition import Outcome
-from prereg.study.analysis import EProcess, Looks
+from prereg.study.analysis import Looks
 from prereg.study.measure import PACKS
 from prereg.study.spec import Study
 from prereg.study.timed import timed_promises
@@ -318,7 +318,7 @@ def _reached(study: Study, design: Design | None) -> tuple[HypothesisDesign, ...
     """What each claim can end as; before a design only where a test has a floor, since a paired t has none."""
     if design is not None:
         return design.hypotheses
-    if study.analysis.test == "paired_t" and not isinstance(study.stopping, EProcess):
+    if study.analysis.test == "paired_t":
         return ()
     from ablate.judge.design.assumptions import Beliefs
     from ablate.judge.design.reach import hypothesis_design
@@ -336,10 +336,9 @@ def _never(study: Study, planned: HypothesisDesign) -> Iterator[DesignWarning]:
     for state, floor, possible in ends:
         if possible or floor is None:
             continue
-        test = "the e-process" if isinstance(study.stopping, EProcess) else study.analysis.test
         text = (
-            f"{planned.hypothesis} can never be {state}: the smallest p of {test} with {counted(planned.n, 'seed')} is "
-            f"{floor:.3g}, and alpha is {compact(study.analysis.alpha)}"
+            f"{planned.hypothesis} can never be {state}: the smallest p of {study.analysis.test} with "
+            f"{counted(planned.n, 'seed')} is {floor:.3g}, and alpha is {compact(study.analysis.alpha)}"
         )
         # More seeds lower the floor of p; a t has none.
         n, instead = way_out(study, [(planned.hypothesis, state)])
@@ -359,14 +358,10 @@ def _orders(study: Study) -> Iterator[DesignWarning]:
         return
     looked_at = study.stopping.looks if isinstance(study.stopping, Looks) else (study.n_seeds,)
     odd = [n for n in looked_at if n % 2]
-    if isinstance(study.stopping, EProcess):
-        text = f"an odd number of seeds may decide, and {timed[0]}"
-        fix = "a fixed, even number of seeds, or looks at even numbers"
-    elif odd:
-        text = f"{listed(map(str, odd))} seeds are an odd number, and {timed[0]}"
-        fix = f"{odd[-1] + 1} seeds" if len(looked_at) == 1 else "looks at even numbers of seeds"
-    else:
+    if not odd:
         return
+    text = f"{listed(map(str, odd))} seeds are an odd number, and {timed[0]}"
+    fix = f"{odd[-1] + 1} seeds" if len(looked_at) == 1 else "looks at even numbers of seeds"
     mirror = (
         "a drift of the machine cancels over two seeds, whose orders mirror each other, and the last one has no other"
     )

@@ -26,12 +26,6 @@ def speak_of_seeds(test: SignificanceTest) -> None:
     test.words, test.counted = one_sample(test.words), "seeds"
 
 
-def shown_difference(test: SignificanceTest) -> float | None:
-    """The effect of a single study that is shown; none where the test gives none."""
-    shown = float(test.difference[0])
-    return None if np.isnan(shown) else shown
-
-
 def interval_of(
     test: SignificanceTest, alpha: float, *, over: int = 1, one_sided: bool = False, at: str = ""
 ) -> Interval | None:
@@ -87,8 +81,7 @@ def summarise(test: SignificanceTest, alpha: float, *, one_sided: bool = False) 
     )
     return Estimate(
         method=test.name,
-        difference=shown_difference(test),
-        ranked=test.unsized,
+        difference=float(test.difference[0]),
         interval=interval,
         p=float(test.p(0.0, "two")[0]),
         p_floor=test.floor(test.n),

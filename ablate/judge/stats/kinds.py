@@ -5,9 +5,7 @@ To add a test: see `significance_tests`. Importing this module is what fills `KI
 
 from __future__ import annotations
 
-import numpy as np
-
-from ablate.judge.stats.significance_tests import KINDS, Floats, SignedRank, SignificanceTest, Zeros
+from ablate.judge.stats.significance_tests import KINDS, Floats, SignificanceTest, Zeros
 from ablate.judge.stats.two_way import TwoWay
 from prereg.study.words_of_tests import Test
 
@@ -36,7 +34,7 @@ def over_seeds(
     method : str
         Its name, as a study writes it.
     x : array, studies x pairs
-        An infinite difference is a pair with one diverged run, NaN one with two.
+        Differences of the pairs.
     rng_seed, zeros, simulated
         Of the tests that resample, and of signed ranks: see their classes.
 
@@ -47,18 +45,12 @@ def over_seeds(
 
     Examples
     --------
+    >>> import numpy as np
     >>> x = np.array([[0.5, 1.0, 1.5, 0.25, 0.75, 2.0]])
     >>> [float(over_seeds(method, x).p(0.0, "greater")[0]) for method in ("sign_flip", "wilcoxon")]
     [0.015625, 0.015625]
     """
-    kind = class_of_test(method)
-    if not np.isfinite(x).all():
-        # Any other use was refused when the study was read (`prereg.study.validate`).
-        assert kind.takes_ranked, (method, x)
-        ranked = SignedRank(x, zeros=zeros)
-        ranked.name = method
-        return ranked
-    return kind.of_differences(x, rng_seed=rng_seed, zeros=zeros, simulated=simulated)
+    return class_of_test(method).of_differences(x, rng_seed=rng_seed, zeros=zeros, simulated=simulated)
 
 
 def undecided(method: Test, n: int) -> str | None:

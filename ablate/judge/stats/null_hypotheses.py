@@ -61,10 +61,8 @@ import numpy as np
 
 from ablate.judge.stats.significance_tests import Floats, Side, SignificanceTest
 from ablate.judge.verdict import Estimate, Finding, Interval, MarginTest
-from prereg.errors import UnsupportedError
 from prereg.metrics.catalogue import Better
 from prereg.rule.condition import Outcome
-from prereg.study.analysis import Ceiling
 from prereg.study.spec import Study
 from prereg.study.verbs import KINDS, Rejected, Verb
 
@@ -258,18 +256,6 @@ def found_nulls(findings: Iterable[Finding]) -> dict[str, Nulls | None]:
         finding.hypothesis: None if finding.p_support is None else Nulls(finding.p_support, finding.p_refute)
         for finding in findings
     }
-
-
-def require_known_methods(study: Study) -> None:
-    """Refuse what the study format can say and this judge cannot yet do, before any number is made."""
-    metrics = sorted({claim.metric for claim in study.claims.values()})
-    if isinstance(study.on_divergence, Ceiling) and len(metrics) > 1:
-        raise UnsupportedError(
-            f"one ceiling ({study.on_divergence.ceiling:g}) for {len(metrics)} metrics "
-            f"({', '.join(metrics)}): the worst value of one may be the best of another",
-            required="claims about one metric where a ceiling is registered",
-            fix="on_divergence: exclude_pair",
-        )
 
 
 def is_gated(study: Study, names: Sequence[str]) -> bool:

@@ -7,10 +7,10 @@ or reports is imported here.
     PairedT      Student's t on the differences of pairs
     BootstrapT   the studentised bootstrap of pairs
     SignFlip     every difference keeps its size and may change its sign
-    SignedRank   the same over ranks (Wilcoxon), also where a run diverged and is ranked beyond all others
+    SignedRank   the same over ranks (Wilcoxon)
     Welch        weighted means of arms whose runs are no pairs
 
-The two-way test of seeds and items is in `two_way`, tests at looks and the e-process in `sequential`, and all of them
+The two-way test of seeds and items is in `two_way`, tests at looks in `sequential`, and all of them
 are listed in `kinds`. Bootstraps of the mean itself (percentile and its kin) are not here: below twenty seeds they
 reject a true null two to six times too often (docs/explanation/bootstrap.md).
 
@@ -176,8 +176,6 @@ class SignificanceTest(ABC):
     """Pairs from which it decides; with fewer it only describes."""
     of_pairs: ClassVar[bool] = True
     """Whether it is made from differences of pairs (`of_differences`)."""
-    takes_ranked: ClassVar[bool] = False
-    """Whether a diverged run can enter it by its rank; the test is then that of signed ranks."""
     affordable: ClassVar[tuple[tuple[float, int], ...]] = ((inf, 10_000),)
     """How many simulated studies are affordable, each with the number of seeds up to which that holds."""
     second_opinion: ClassVar[Literal["", "ttest", "wilcoxon", "permutation_test", "ttest_ind"]] = ""
@@ -195,8 +193,6 @@ class SignificanceTest(ABC):
     """In the reader's unit, where the test has one."""
     df: Floats | None = None
     """Degrees of freedom, where the test has one number of them."""
-    unsized = 0
-    """Pairs of a single study without a size, because a run diverged and is ranked."""
 
     def __init__(self, x: Floats) -> None:
         assert x.ndim == 2, x.shape
@@ -286,8 +282,7 @@ class SignificanceTest(ABC):
 
     @property
     def difference(self) -> Floats:
-        """The effect that is shown, in the reader's unit: the mean, unless a test has reason to give another; NaN for
-        none."""
+        """The effect that is shown, in the reader's unit: the mean, unless a test has reason to give another."""
         return self.from_unit(self.mean)
 
     def refusal(self, null: float = 0.0) -> str:
@@ -821,7 +816,6 @@ class SignFlip(SignificanceTest):
 
     name = "sign_flip"
     words = "sign-flip"
-    takes_ranked = True
     affordable = ((8, 6_000), (10, 3_000), (ROWS_LISTED_PAIRS, 1_500), (LISTED_PAIRS, 500), (inf, 1_500))
     second_opinion = "permutation_test"
 
@@ -992,9 +986,7 @@ class SignedRank(SignificanceTest):
     Parameters
     ----------
     x : array, studies x pairs
-        Differences of the pairs. An infinite one is a pair with one run that diverged, ranked beyond
-        all others; NaN is a pair with two, a tie. There is no interval then, and rows without such
-        pairs go in other calls.
+        Differences of the pairs.
     zeros : "pratt" or "wilcox"
         What becomes of differences equal to the null: `pratt` ranks them with the others and then
         leaves them out, so that a zero still says how small the rest is not; `wilcox` leaves them out
@@ -1036,24 +1028,14 @@ class SignedRank(SignificanceTest):
 
     name = "wilcoxon"
     words = "Wilcoxon signed-rank"
-    takes_ranked = True
     affordable = ((6, 6_000), (inf, 2_500))
     second_opinion = "wilcoxon"
     against_mean = "the ranks point the other way than the Hodges-Lehmann estimate; the direction is that of the ranks"
 
     def __init__(self, x: Floats, *, zeros: Zeros = "pratt") -> None:
-        sized = np.isfinite(x)
-        super().__init__(np.where(sized, x, 0.0))
+        super().__init__(x)
         self.zeros: Zeros = zeros
-        # Ranks need the values as they were given; everything else is computed from those with a
-        # size.
         self.given = x
-        self.beyond = np.where(np.isinf(x), x, 0.0)
-        self.both = np.isnan(x)
-        self.unsized = int((~sized[0]).sum())
-        self.ranked = not sized.all()
-        if self.ranked:
-            self.words = "signed-rank test with diverged runs ranked worst"
 
     @classmethod
     def of_differences(cls, x: Floats, *, rng_seed: int, zeros: Zeros, simulated: bool) -> SignificanceTest:
@@ -1070,8 +1052,6 @@ class SignedRank(SignificanceTest):
         scale[scale == 0.0] = 1.0
         # Ties and zeros survive the shift's rounding.
         shifted = np.round((self.x - limit[:, None]) / scale[:, None], 12)
-        if self.ranked:
-            shifted = np.where(self.both, 0.0, np.where(self.beyond != 0.0, self.beyond, shifted))
         return doubled_ranks(shifted, self.zeros)
 
     def leaning_at(self, null: float) -> Floats:
@@ -1082,7 +1062,7 @@ class SignedRank(SignificanceTest):
         return rank_sum_p(*self.ranks(null), side)
 
     def bounds(self, alpha: float) -> tuple[Floats, Floats]:
-        if self.ranked or self.floor(self.n) > alpha:
+        if self.floor(self.n) > alpha:
             return self.by_row([None] * len(self.x))
         return self.by_row([self._bounds(row, size or 1.0, alpha) for row, size in zip(self.x, self.size, strict=True)])
 
@@ -1110,21 +1090,11 @@ class SignedRank(SignificanceTest):
 
     @property
     def difference(self) -> Floats:
-        estimates = [hodges_lehmann(row) for row in self.given]
-        return np.array([np.nan if estimate is None else estimate for estimate in estimates])
+        return np.array([hodges_lehmann(row) for row in self.given])
 
     @property
     def notes(self) -> tuple[str, ...]:
-        # Where runs diverged a mean has no value, and where all did on one side no estimate has.
         shown = float(self.difference[0])
-        if self.ranked:
-            return (
-                f"signed ranks, exact over the observed mid-ranks: {int((self.beyond[0] != 0).sum())} pair(s) with one "
-                f"diverged run ranked beyond all others, {int(self.both[0].sum())} with two tied",
-                "no difference and no interval: too many runs diverged for a finite Hodges-Lehmann estimate"
-                if np.isnan(shown)
-                else "no mean and no interval: a diverged run has no number; the difference is Hodges and Lehmann's",
-            )
         notes = (
             *super().notes,
             f"exact over the observed ranks; zeros after {self.zeros.capitalize()}, ties as mid-ranks",
@@ -1135,8 +1105,6 @@ class SignedRank(SignificanceTest):
         return notes
 
     def without_interval(self, alpha: float) -> str:
-        if self.ranked:
-            return f"{self.unsized} pair(s) hold a diverged run, whose difference has no size"
         if self.floor(self.n) <= alpha:
             return f"no {1.0 - alpha:.6g} interval: with these ties and zeros every null or none is rejected"
         return super().without_interval(alpha)
@@ -1155,34 +1123,16 @@ def walsh_averages(values: Floats) -> Floats:
     return np.sort(values[upper] / 2.0 + values[lower] / 2.0)
 
 
-def hodges_lehmann(differences: Floats) -> float | None:
-    """Median of the Walsh averages over the extended line, ties of two diverged runs as 0.
-
-    Returns
-    -------
-    float or None, where too many runs diverged for a finite median.
+def hodges_lehmann(differences: Floats) -> float:
+    """Return the median of the Walsh averages.
 
     Examples
     --------
-    One diverged run of four is no obstacle to a median, two are.
-
-    >>> one_lost, two_lost = np.array([1.0, 2.0, 3.0, np.inf]), np.array([1.0, 2.0, np.inf, np.inf])
-    >>> hodges_lehmann(one_lost), hodges_lehmann(two_lost)
-    (2.75, None)
+    >>> hodges_lehmann(np.array([1.0, 2.0, 6.0]))
+    2.75
     """
-    values = np.where(np.isnan(differences), 0.0, differences)
-    finite = values[np.isfinite(values)]
-    exponent = exponent_of(finite)
-    with np.errstate(invalid="ignore"):  # beyond every number on either side: taken as a tie
-        walsh = np.sort(
-            np.nan_to_num(walsh_averages(np.ldexp(values, -exponent)), nan=0.0, posinf=np.inf, neginf=-np.inf)
-        )
-    # The two middle ones, which are one and the same of an odd number.
-    # By index and not by np.median, which gives NaN for the mean of two infinities.
-    middle = walsh[[(walsh.size - 1) // 2, walsh.size // 2]]
-    if not np.isfinite(middle).all():
-        return None
-    return float(np.ldexp(middle.mean(), exponent))
+    exponent = exponent_of(differences)
+    return float(np.ldexp(np.median(walsh_averages(np.ldexp(differences, -exponent))), exponent))
 
 
 def doubled_ranks(shifted: Floats, zeros: Zeros) -> tuple[Ranks, Floats]:

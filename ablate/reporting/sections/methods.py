@@ -14,7 +14,7 @@ from prereg.documents.facts import StudyFacts
 from prereg.documents.procedures import SPENDING
 from prereg.documents.sentences import counted_as, macro, say
 from prereg.metrics.catalogue import METRICS
-from prereg.study.analysis import EProcess, Looks
+from prereg.study.analysis import Looks
 from prereg.study.designs.per_task import tasks_are_strata
 from prereg.study.words_of_tests import TESTS
 
@@ -85,12 +85,9 @@ def methods_section(context: ReportContext, *, paper: bool = False) -> Section:
         level=words.level(1 - study.analysis.alpha),
         bound_level=words.level(1 - 2 * study.analysis.alpha),
         look=look,
-        e_process=isinstance(study.stopping, EProcess),
         looks=words.listed(map(str, study.stopping.looks)) if isinstance(study.stopping, Looks) else "",
         stops_as_identical=isinstance(study.stopping, Looks) and study.stopping.if_identical == "stop",
         spending=SPENDING[study.stopping.spending] if isinstance(study.stopping, Looks) else "",
-        most=study.stopping.max_seeds if isinstance(study.stopping, EProcess) else 0,
-        reached=words.compact(1 / study.analysis.alpha),  # an e-process rejects at 1 / alpha (Ville 1939)
         checks=len(checks),
         held=sum(check.passed for check in checks),
         recomputed=recomputed,
