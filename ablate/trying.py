@@ -7,8 +7,10 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from ablate.checking import check
-from ablate.pinning import pin
+from ablate.data.cache import keep, note_of
+from ablate.pinning import pin, pin_code
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace
+from prereg.study.corpora import cache_folder
 
 if TYPE_CHECKING:
     from ablate.judge.stats.significance_tests import Floats
@@ -65,6 +67,8 @@ def try_out(
         for arm in context.study.arms:
             maker.make(arm, seed)
     trial = maker.result(first)
+    if context.study.trainer == "command" and not trial.problems:
+        keep(cache_folder() / "tried", _of_trial(context), {})
     if trial.problems or replaced or seeds < FEWEST_SEEDS_FOR_SD:
         return trial
     # A value at half of the steps has another spread than the last.
@@ -73,6 +77,23 @@ def try_out(
         return trial.model_copy(update={"notes": (*trial.notes, note)})
     assume, correlation = _spreads(context.study, maker.rows)
     return trial.model_copy(update={"assume": assume, "metric_correlation": correlation})
+
+
+def untried(context: StudyContext) -> str:
+    """Return the sentence on a study that no trial showed to be ready as it and its code are now; empty where one did.
+
+    The built-in trainer takes every value of a study, so only a script of the user's own has to be tried.
+    """
+    if context.study.trainer != "command" or note_of(cache_folder() / "tried", _of_trial(context)).is_file():
+        return ""
+    finds = f"ablate try {context.path} finds a value or seed that never reaches the script"
+    return f"no trial of this study with this code: {finds}"
+
+
+def _of_trial(context: StudyContext) -> dict[str, object]:
+    """Return what a trial is about: the study, and the bytes of its code."""
+    study, code = context.study, pin_code(context, keeps=False)
+    return {"study": study.model_dump(mode="json"), "code": code.model_dump(mode="json", exclude={"code_changes"})}
 
 
 def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict[str, TrialSpread], float | None]:

@@ -87,7 +87,11 @@ def run_command(
     if dry_run:
         return _costs(workspace, study, options)
     from ablate.running import run as make
+    from ablate.trying import untried
 
+    context = workspace.open(study)
+    if context.load_registration() is None and (remark := untried(context)):
+        workspace.watcher.note(remark)
     return _ran(study, make(study, options, workspace=workspace, pilot=pilot, accept_underpowered=accept), workspace)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ablate.judge.audit.runs import PAIRING_LINES
 from ablate.judge.decide import WAITING
 from ablate.judge.recompute import recompute
 from ablate.judge.verdict import Decision, ReusedRuns, with_deviations
@@ -39,7 +40,6 @@ from prereg.documents.claims import capital
 from prereg.registry.ledger_entry import DecidedEntry, EarlierClaims
 from prereg.registry.registration import Registration
 from prereg.study.designs.per_task import by_family
-from prereg.study.handover import PAIRING_LINES
 from prereg.study.spec import Study
 
 FOREST = "Differences"

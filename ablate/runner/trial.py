@@ -329,6 +329,11 @@ class TrialMaker:
                         fix=fix,
                     )
                 )
+        if self.own and any(run.status == "stopped" for run in self.runs):
+            self.notes.append(
+                f"runs were stopped after {self.limit_s:g} s, and so it is not known that every value and the seed "
+                "reach the script: --limit SECONDS, or --set PATH=VALUE for a shorter run"
+            )
         last = {arm: max(step for step, *_ in self.rows[arm, first]) for arm in arms}
         if len(set(last.values())) > 1:
             last_steps = ", ".join(f"{arm} at {step:,}" for arm, step in last.items())

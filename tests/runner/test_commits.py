@@ -513,25 +513,6 @@ def test_a_trial_starts_from_commits(house: CommitHouse) -> None:
     assert {run.variant: run.status for run in trial.runs} == {"before": "done", "after": "failed"}
 
 
-def test_a_value_that_no_commit_takes_is_named(house: CommitHouse) -> None:
-    takes = (
-        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', type=float, default=0.1)\n"
-    )
-    house.script(takes)
-    house.commit("Old")
-    house.git("tag", "-f", "v1")
-    house.script(takes + "parser.add_argument('--seed', type=int)\n")
-    house.commit("New")
-    # Below the root lies a script that reads everything; it is the code of no arm.
-    document = commits_document(variants={"before": {"commit": "v1", "lr": 0.2}, "after": {"commit": "HEAD"}})
-    error = refusal(house, variants=document["variants"])
-    assert "arms differ in lr, and nothing hands it over" in error.found
-    # What one commit alone takes otherwise is for nobody to refuse.
-    house.script(BEFORE)
-    house.commit("Newest")
-    registered(house, variants=document["variants"])
-
-
 @pytest.mark.usefixtures("no_reports")
 @pytest.mark.parametrize("exchanged", [False, True])
 def test_rows_of_another_program_state_the_commit_of_each_arm(
