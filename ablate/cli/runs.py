@@ -201,13 +201,10 @@ def _every_status(workspace: Workspace) -> Result:
     """A line for each study of the workspace; files that are no study are named as mistakes."""
     from ablate.reporting.summaries.run import studies_section
     from ablate.study_status import status
-    from prereg.registry.paths import PUBLISHED_SUFFIX
 
     studies: list[StudyHealth] = []
     mistakes: list[StudyError] = []
     for path in sorted(workspace.project.studies.glob("*.yaml")):
-        if path.name.endswith(PUBLISHED_SUFFIX):  # published figures lie next to their study
-            continue
         try:
             studies.append(status(path, workspace=workspace))
         except StudyError as error:

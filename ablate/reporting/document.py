@@ -29,7 +29,6 @@ from ablate.reporting.sections.components import components_section
 from ablate.reporting.sections.curves import curves_section, diagnostics_section
 from ablate.reporting.sections.findings import findings_section
 from ablate.reporting.sections.methods import STATED, methods_section
-from ablate.reporting.sections.published import published_section
 from ablate.reporting.sections.registration import registration_section
 from ablate.reporting.sections.tasks import summary_of_family
 from ablate.reporting.sections.tuning import tuning_section
@@ -102,7 +101,6 @@ def compose(context: ReportContext) -> Document:
         tuning_section(context),
         curves_section(context),
         diagnostics_section(context),
-        published_section(context),
         pairs_section(context),
         checks_section(context),
         registration_section(context),
