@@ -39,15 +39,12 @@ def check(study: StudySource, workspace: Workspace = HERE) -> StudyContext:
 
 def check_opened(context: StudyContext) -> None:
     """The same of a study that is open."""
-    from prereg.metrics.user_code import pin_checks
-
     placed(context, lambda: require_supported(context.study))
     # What a registered study reads is not checked here: `require_pinned` compares it with the lock.
     registered = context.load_registration()
     if context.study.trainer == "gpt" and registered is None:
         placed(context, lambda: require_known_corpora(context.study, context.root))
     placed(context, lambda: require_tokenizer_files(context.study, context.root.path))
-    placed(context, lambda: pin_checks(context.study, context.path.parent))  # found and read; none is executed
     if context.study.measure.harness is not None:
         from ablate.evaluation.harness.tasks import require_extra
 
@@ -65,7 +62,7 @@ def warnings_of(context: StudyContext, design: Design | None = None) -> tuple[De
 
 
 def _edited(context: StudyContext) -> Iterator[DesignWarning]:
-    """A warning where the file, its own checks or its trainer's code are not what was registered."""
+    """A warning where the file or its trainer's code are not what was registered."""
     from ablate.judge.design.warnings import DesignWarning
     from ablate.pinning import pin_code
     from prereg.registry.register import changes_since

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,14 +88,13 @@ def is_barred(study: StudySource, *, workspace: Workspace = HERE) -> bool:
 
 def judge_evidence(context: StudyContext, registration: Registration) -> tuple[Decision, Evidence]:
     """The decision of what is on disk, and the evidence that it may see."""
-    from ablate.judge.audit.user_checks import run_own_checks
     from ablate.judge.decide import decide
     from ablate.judge.interim import view
     from ablate.records.gather import gather
 
     # The judge sees records; that a registered file was changed since is added here, as evidence of its own.
     evidence = replace(gather(context.root, registration), altered=_altered(context, registration))
-    decision = decide(registration, evidence, partial(run_own_checks, registration, folder=context.path.parent))
+    decision = decide(registration, evidence)
     return decision, view(registration, evidence).evidence
 
 

@@ -56,7 +56,6 @@ def try_out(
     maker = TrialMaker(
         _provisional(context, pinned.pins),
         context.root,
-        context.path.parent,
         limit_s=limit_s,
         replaced=tuple(replaced),
         on_run=on_run,
@@ -154,7 +153,6 @@ def _final(rows: Iterable[tuple[int, str, float]], metric: str) -> float:
 
 def _provisional(context: StudyContext, pins: Pins) -> Registration:
     """A registration of the study as it is now, written nowhere."""
-    from prereg.metrics.user_code import pin_checks
     from prereg.registry.registration import Registration
 
     nothing = "0" * 64  # no hash: what is made from it can be taken for no registered run
@@ -167,7 +165,6 @@ def _provisional(context: StudyContext, pins: Pins) -> Registration:
         design=None,
         previous=None,
         reason=None,
-        own_checks=pin_checks(context.study, context.path.parent),
         lock_sha256=nothing,
         **dict(pins),
     )

@@ -29,7 +29,6 @@ from prereg.commits.layout import read_files
 from prereg.commits.objects import Repository
 from prereg.commits.pins import CommittedFile
 from prereg.errors import EvidenceError, StudyFileError, Where
-from prereg.metrics.user_code import kind_of, own_code, read_source
 from prereg.registry.canon import sha256_file
 from prereg.registry.disk import move
 from prereg.registry.ledger import SLICE_NAME, Ledger, sliced
@@ -172,17 +171,8 @@ def _ledger(parts: Gathered, entries: tuple[Entry, ...], study: str, also: set[s
 
 
 def _code(parts: Gathered, registration: Registration, study_path: Path) -> None:
-    """The registered source of own checks, own metrics and a user's own trainer: read and compared, never executed."""
-    # The study is in the bundle already, and two checks may share one module.
-    taken = {study_path}
-    for index, own in own_code(registration.study):
-        path, source = read_source(own, study_path.parent, index=index)
-        # The lock pins the hash of its source all the same; the reader installs the package.
-        if not path.is_relative_to(parts.root.path):
-            parts.skip(f"the source of the {kind_of(own)} '{own.name}'", "it belongs to an installed package")
-        elif path not in taken:
-            taken.add(path)
-            parts.take(path, source)
+    """The registered source of a user's own trainer: read and compared, never executed."""
+    taken = {study_path}  # the study is in the bundle already
     _commits(parts, registration)
     for pin in registration.scripts or ():
         path = parts.root.path / pin.path

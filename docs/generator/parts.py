@@ -18,7 +18,7 @@ from typer.cli import get_docs_for_click
 from ablate import cli
 from ablate.cli.options import Exit
 from ablate.judge.audit.audit import rows as rows_of_checks
-from ablate.judge.verdict import WORDS_OF, Check, Decision
+from ablate.judge.verdict import WORDS_OF, Decision
 from ablate.records import imports, store
 from ablate.records.outcome import MEANS_OF_COLUMNS
 from ablate.records.rows import Row, TableLayout
@@ -174,7 +174,7 @@ def _fields(model: type[BaseModel], file: str, elsewhere: Texts = NONE, left_out
     unwritten = {model: left_out} | ({**WORDS_OF} if model is Decision else {})
     for part, names in unwritten.items():
         properties = (schema if part is model else schema["$defs"][part.__name__])["properties"]
-        for name in names if part is not Check else ():  # of a study's own check they are written
+        for name in names:
             del properties[name]
     return Fields(schema, elsewhere, prefix=f"{file}: ").page()
 

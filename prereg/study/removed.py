@@ -35,6 +35,8 @@ REMOVED: Final[Mapping[FieldPath, RemovedField]] = {
     ),
     ("base", "data", "mixture"): RemovedField(None, "data.corpus: NAME, of a corpus that holds all of the text"),
     ("reuses",): RemovedField([], "seeds: fresh N, which no other study of the ledger has sealed"),
+    ("checks",): RemovedField([], "look at the records outside the verdict: ablate report STUDY --as csv"),
+    ("measure", "own"): RemovedField([], "trainer: command, whose script records it, and metrics: {declare: ...}"),
     ("measure", "uneven_steps"): RemovedField(None, "runs of one claim are evaluated at the same steps"),
 }
 

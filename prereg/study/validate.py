@@ -231,7 +231,7 @@ def _check_metric(study: Study, name: str, claim: Claim) -> None:
     # Which metrics there will be: of the built-in trainer all are known, of a command those that its columns
     # name.
     if study.trainer == "gpt":
-        if declared is not None and declared.suite != "own":
+        if declared is not None:
             _check_recorded(study, name, claim, declared)
         _check_comparable(study, name, claim)
     elif study.metrics.columns and claim.metric not in study.metrics.columns:
@@ -440,8 +440,7 @@ def _check_level(study: Study, metric: str) -> None:
     if _one_value(study, metric):
         required = "a metric that is evaluated during training"
         raise field_error(place, f"{metric} has no curve", required, "val/loss: 3.0")
-    own = {each.name for each in measure.own}
-    recorded = declared is not None and (declared.suite in measure.recorded or metric in own)
+    recorded = declared is not None and declared.suite in measure.recorded
     if study.trainer == "gpt" and not recorded:
         raise field_error(place, f"{metric} is not recorded", "a recorded metric", "val/loss: 3.0")
 
@@ -463,10 +462,7 @@ def _check_step_of_level(study: Study, metric: str) -> None:
 def _one_value(study: Study, metric: str) -> str:
     """Why a metric has one value, at the end of a run; nothing where it has a curve."""
     declared, measure = study.metric(metric), study.measure
-    if study.trainer == "gpt" and (
-        (declared is not None and declared.suite in measure.at_end)
-        or any(own.name == metric and own.at_end for own in measure.own)
-    ):
+    if study.trainer == "gpt" and declared is not None and declared.suite in measure.at_end:
         return f"{metric} has no curve, for it is measured at the end"
     by_nature = metric.startswith("harness/") or (declared is not None and declared.suite in ("speed", "cost"))
     return f"{metric} has no curve" if by_nature else ""

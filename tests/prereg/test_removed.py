@@ -22,6 +22,8 @@ USED: dict[FieldPath, str] = {
     ("base", "data", "mixture"): "base: {data: {mixture: {wiki: 1.0, code: 3.0}}}",
     ("assume", "sd"): "assume: {sd: known from earlier}",
     ("reuses",): "reuses: [earlier]",
+    ("checks",): "checks: [{name: looked, entry_point: 'mine:look'}]",
+    ("measure", "own"): "measure: {own: [{name: own/worst, entry_point: 'mine:worst'}]}",
     ("measure", "uneven_steps"): "measure: {uneven_steps: a shorter schedule is the question}",
 }
 """Each removed field, as a study file wrote it."""
