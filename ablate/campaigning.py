@@ -239,17 +239,15 @@ def refuse_amendment(context: StudyContext) -> None:
 def pinned_start(context: CampaignContext) -> tuple[str | None, str]:
     """The commit that the campaign starts from, if it does; and one hash over all else that its runs are made with."""
     from ablate.pinning import pin
-    from prereg.metrics.user_code import pin_checks
 
     start = context.study_of_start()
     try:
         pins = pin(start).pins
-        own = pin_checks(start.study, start.path.parent)
     except StudyError as error:
         raise context.placed(error) from None
     commit = start.study.commits.get(BEST)
     full = None if commit is None else commit_named(context, commit, "start.base.commit")
-    return full, start_sha256(pins, own, from_commit=commit is not None)
+    return full, start_sha256(pins, from_commit=commit is not None)
 
 
 def commit_named(context: CampaignContext, name: str, where: str) -> str:

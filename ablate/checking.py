@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ablate.capabilities import require_known_corpora, require_supported, require_tokenizer_files
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace, placed
-from prereg.errors import CorpusError, StudyError, dotted
+from prereg.errors import CorpusError, StudyError
 from prereg.registry.paths import Root
 from prereg.study.command import ScriptPin
 from prereg.study.spec import Study
@@ -39,19 +39,12 @@ def check(study: StudySource, workspace: Workspace = HERE) -> StudyContext:
 
 def check_opened(context: StudyContext) -> None:
     """The same of a study that is open."""
-    from prereg.metrics.user_code import pin_checks
-
     placed(context, lambda: require_supported(context.study))
     # What a registered study reads is not checked here: `require_pinned` compares it with the lock.
     registered = context.load_registration()
     if context.study.trainer == "gpt" and registered is None:
         placed(context, lambda: require_known_corpora(context.study, context.root))
-    if context.study.trainer == "command" and registered is None:
-        from prereg.study.handover import check_handover
-
-        placed(context, lambda: check_handover(context.study, context.root))
     placed(context, lambda: require_tokenizer_files(context.study, context.root.path))
-    placed(context, lambda: pin_checks(context.study, context.path.parent))  # found and read; none is executed
     if context.study.measure.harness is not None:
         from ablate.evaluation.harness.tasks import require_extra
 
@@ -65,28 +58,11 @@ def warnings_of(context: StudyContext, design: Design | None = None) -> tuple[De
 
     tokens = validation_tokens(context.study, context.root) if context.study.trainer == "gpt" else None
     of_design = design_warnings(context.study, path=str(context.path), design=design, validation_tokens=tokens)
-    return (*_edited(context), *_not_handed_over(context), *of_design)
-
-
-def _not_handed_over(context: StudyContext) -> Iterator[DesignWarning]:
-    """A warning of each thing in which the study and the text of its script likely do not agree."""
-    from ablate.judge.design.warnings import DesignWarning
-    from prereg.study.handover import forgotten
-
-    try:
-        registered = context.load_registration() if context.study.commits else None
-        gaps = forgotten(context.study, context.root, None if registered is None else registered.commits)
-    except StudyError:
-        return  # what needs the registration, or the commits, says what is wrong with them
-    for gap in gaps:
-        if not gap.certain:
-            line = context.loaded.line(gap.field)
-            where = f"line {line}: " if line is not None else ""
-            yield DesignWarning("trainer", dotted(gap.field), f"{where}{gap.found}", gap.fix)
+    return (*_edited(context), *of_design)
 
 
 def _edited(context: StudyContext) -> Iterator[DesignWarning]:
-    """A warning where the file, its own checks or its trainer's code are not what was registered."""
+    """A warning where the file or its trainer's code are not what was registered."""
     from ablate.judge.design.warnings import DesignWarning
     from ablate.pinning import pin_code
     from prereg.registry.register import changes_since

@@ -218,9 +218,9 @@ def _required_valid(text: str, name: str) -> str:
     if document["study"] != name:
         raise field_error(("study",), f"'{name}'", "a name: letters, digits and underscores, beginning with a letter")
     # Such a file would be read as something else than this study.
-    plain = name.removesuffix(".yaml").removesuffix(".published")
+    plain = name.removesuffix(".yaml")
     if plain != name:
-        required = "a name without the ending of a study's file, or of its published figures"
+        required = "a name without the ending of a study's file"
         raise field_error(("study",), f"'{name}'", required, f"ablate new {plain}")
     require_names_of_files(
         study_from_document(
@@ -243,7 +243,7 @@ def _ignore_data(home: Path) -> tuple[Path, ...]:
 
 def _write_schema(path: Path) -> tuple[Path, ...]:
     """The schema for editors, where this version has another than lies there."""
-    from prereg.documents.published import json_schema
+    from prereg.study.schema import json_schema
 
     data = (json.dumps(json_schema(), ensure_ascii=False) + "\n").encode()
     if path.exists() and path.read_bytes() == data:  # untouched, so that git shows no change

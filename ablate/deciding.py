@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ from ablate.workspace import (
     StudyContext,
     StudySource,
     Workspace,
-    published_beside,
     require_registered,
     with_evidence,
 )
@@ -55,7 +53,6 @@ def decide(
     with with_evidence(workspace.open(study)) as context:
         registration = require_registered(context)
         refuse_proposal(context, "one decision of each proposal, at the level that the campaign has left")
-        published = published_beside(context)  # a mistake in it is found before anything is logged
         # Judged in memory; what follows decides what of it goes on record, in the order look, decision, reports.
         decision, evidence = judge_evidence(context, registration)
         decided = Decided(decision, registration, evidence.ledger_head, evidence_path=context.evidence_path)
@@ -72,7 +69,7 @@ def decide(
                 announce(decided)
                 return decided
         entry = _log_decision(context, registration, decision, evidence)
-        text = report_context(registration, entry, decision, evidence, published)
+        text = report_context(registration, entry, decision, evidence)
         announce(_decided(context, text, head=entry.sha256))
         return _write_pages(context, text)
 
@@ -91,14 +88,13 @@ def is_barred(study: StudySource, *, workspace: Workspace = HERE) -> bool:
 
 def judge_evidence(context: StudyContext, registration: Registration) -> tuple[Decision, Evidence]:
     """The decision of what is on disk, and the evidence that it may see."""
-    from ablate.judge.audit.user_checks import run_own_checks
     from ablate.judge.decide import decide
     from ablate.judge.interim import view
     from ablate.records.gather import gather
 
     # The judge sees records; that a registered file was changed since is added here, as evidence of its own.
     evidence = replace(gather(context.root, registration), altered=_altered(context, registration))
-    decision = decide(registration, evidence, partial(run_own_checks, registration, folder=context.path.parent))
+    decision = decide(registration, evidence)
     return decision, view(registration, evidence).evidence
 
 
@@ -200,13 +196,12 @@ def report(study: StudySource, *, workspace: Workspace = HERE, forms: Sequence[s
     forms = known_forms(forms)
     with with_evidence(workspace.open(study)) as context:
         registration = require_registered(context)
-        published = published_beside(context)
         entry = _last_decision(context, registration)
         # Judged again, and not read from verdict.json: what a report shows is what the records give.
         decision, evidence = judge_evidence(context, registration)
         if sha256_bytes(verdict_bytes(decision)) != entry.verdict_sha256:
             require_same_decision(context.root, entry, decision)
-        text = report_context(registration, entry, decision, evidence, published)
+        text = report_context(registration, entry, decision, evidence)
         written = Decided(decision, registration, evidence.ledger_head, evidence_path=context.evidence_path)
         if chosen := [page for form, page in PAGES.items() if form in forms]:
             written = _write_pages(context, text, chosen)
@@ -256,7 +251,7 @@ def results(study: StudySource, *, workspace: Workspace = HERE) -> Decided:
             fix = f"ablate decide {context.path}"
             raise EvidenceError(wrong, required="the last decision as it was taken", fix=fix)
         decision = judged_here(context.root, registration, gathered, entry)  # what is shown
-        text = report_context(registration, entry, decision, evidence, published_beside(context))
+        text = report_context(registration, entry, decision, evidence)
         return _decided(context, text, head=context.ledger.head())
 
 
@@ -291,8 +286,7 @@ def _write_pages(context: StudyContext, text: ReportContext, only: Collection[st
 
     Of one of them `only`, the other is written too where it exists: one entry vouches for both.
 
-    A report holds the hash of the decision's entry, so its own hash can only stand in a later one. With it goes that of
-    the published figures that the report tells, so that `verify` can say when the two have parted.
+    A report holds the hash of the decision's entry, so its own hash can only stand in a later one.
     """
     from prereg.registry.ledger_entry import ReportedEntry
 
@@ -306,7 +300,6 @@ def _write_pages(context: StudyContext, text: ReportContext, only: Collection[st
             decision=text.ledger_head,
             report_md=sha256_bytes(written["report.md"]) if "report.md" in written else None,
             report_html=sha256_bytes(written["report.html"]) if "report.html" in written else None,
-            published=None if text.published is None else text.published.sha256,
         )
         earlier = [entry for entry in context.entries if entry.event == "reported"]
         # The last entry may vouch for another page too.

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ablate.records.evidence import Evidence
     from ablate.reporting.context import ReportContext
     from ablate.reporting.document import Document
-    from prereg.documents.published import LoadedPublished
     from prereg.registry.ledger_entry import Entry
     from prereg.registry.registration import Registration
 
@@ -178,9 +177,7 @@ def pages(text: ReportContext) -> dict[str, bytes]:
     }
 
 
-def report_context(
-    registration: Registration, entry: Entry, decision: Decision, evidence: Evidence, published: LoadedPublished | None
-) -> ReportContext:
+def report_context(registration: Registration, entry: Entry, decision: Decision, evidence: Evidence) -> ReportContext:
     """What the report of the decision of a ledger entry is written from."""
     from ablate.data import toy
     from ablate.reporting.context import ReportContext
@@ -197,6 +194,5 @@ def report_context(
         ledger_head=entry.sha256,
         floors=floors,
         generated_at=entry.at,
-        published=published,
         claimed_before=entry.claimed_before if isinstance(entry, DecidedEntry) else None,
     )

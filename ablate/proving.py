@@ -404,14 +404,13 @@ def results_of_bundle(path: Path) -> Decided:
     from ablate.exporting import report_context
     from ablate.notebook.results import Decided
     from ablate.verification.verify import verify_target as check
-    from prereg.documents.published import load_published
 
     decisions: list[Decided] = []
 
     def keep(
         root: Root, registration: Registration, entry: Entry, decision: Decision, evidence: Evidence
     ) -> dict[str, bytes]:
-        text = report_context(registration, entry, decision, evidence, load_published(root, registration.study))
+        text = report_context(registration, entry, decision, evidence)
         decisions.append(Decided(decision, registration, entry.sha256, context=text, evidence_path=path))
         return _reports_again(root, registration, entry, decision, evidence)
 
@@ -437,9 +436,7 @@ def _require_decided(path: Path, checked: Verification, *, decided: bool) -> Non
 def _reports_again(
     root: Root, registration: Registration, entry: Entry, decision: Decision, evidence: Evidence
 ) -> dict[str, bytes]:
-    """The reports of what lies under an unpacked root, published figures and all."""
+    """The reports of what lies under an unpacked root."""
     from ablate.exporting import pages, report_context
-    from prereg.documents.published import load_published
 
-    published = load_published(root, registration.study)
-    return pages(report_context(registration, entry, decision, evidence, published))
+    return pages(report_context(registration, entry, decision, evidence))

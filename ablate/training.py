@@ -69,7 +69,6 @@ def train(
     from ablate.runner.machine import choose_machine, records_of
     from ablate.runner.options import RunOptions
     from ablate.runner.process import Place, held, make_run, name_holder
-    from prereg.registry.registration import folder_of_study
 
     context = check(study, workspace)
     registration = require_registered(context)
@@ -87,8 +86,7 @@ def train(
     with held(folder) as lock, name_holder(lock):
         if (sealed := _made_before(run, folder)) is not None:
             return sealed  # by a process that held it a moment ago
-        study_folder = folder_of_study(context.root, spec.study)
-        place = Place(context.root.path.resolve(), study_folder, machine.device, checkpoint_every_s)
+        place = Place(context.root.path.resolve(), machine.device, checkpoint_every_s)
         adopt_orphans()
         with Signals().heard() as control:
             ended = make_run(spec, folder, place, control, on_message)

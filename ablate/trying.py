@@ -7,8 +7,10 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from ablate.checking import check
-from ablate.pinning import pin
+from ablate.data.cache import keep, note_of
+from ablate.pinning import pin, pin_code
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace
+from prereg.study.corpora import cache_folder
 
 if TYPE_CHECKING:
     from ablate.judge.stats.significance_tests import Floats
@@ -54,7 +56,6 @@ def try_out(
     maker = TrialMaker(
         _provisional(context, pinned.pins),
         context.root,
-        context.path.parent,
         limit_s=limit_s,
         replaced=tuple(replaced),
         on_run=on_run,
@@ -65,6 +66,8 @@ def try_out(
         for arm in context.study.arms:
             maker.make(arm, seed)
     trial = maker.result(first)
+    if context.study.trainer == "command" and not trial.problems:
+        keep(cache_folder() / "tried", _of_trial(context), {})
     if trial.problems or replaced or seeds < FEWEST_SEEDS_FOR_SD:
         return trial
     # A value at half of the steps has another spread than the last.
@@ -73,6 +76,23 @@ def try_out(
         return trial.model_copy(update={"notes": (*trial.notes, note)})
     assume, correlation = _spreads(context.study, maker.rows)
     return trial.model_copy(update={"assume": assume, "metric_correlation": correlation})
+
+
+def untried(context: StudyContext) -> str:
+    """Return the sentence on a study that no trial showed to be ready as it and its code are now; empty where one did.
+
+    The built-in trainer takes every value of a study, so only a script of the user's own has to be tried.
+    """
+    if context.study.trainer != "command" or note_of(cache_folder() / "tried", _of_trial(context)).is_file():
+        return ""
+    finds = f"ablate try {context.path} finds a value or seed that never reaches the script"
+    return f"no trial of this study with this code: {finds}"
+
+
+def _of_trial(context: StudyContext) -> dict[str, object]:
+    """Return what a trial is about: the study, and the bytes of its code."""
+    study, code = context.study, pin_code(context, keeps=False)
+    return {"study": study.model_dump(mode="json"), "code": code.model_dump(mode="json", exclude={"code_changes"})}
 
 
 def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict[str, TrialSpread], float | None]:
@@ -133,7 +153,6 @@ def _final(rows: Iterable[tuple[int, str, float]], metric: str) -> float:
 
 def _provisional(context: StudyContext, pins: Pins) -> Registration:
     """A registration of the study as it is now, written nowhere."""
-    from prereg.metrics.user_code import pin_checks
     from prereg.registry.registration import Registration
 
     nothing = "0" * 64  # no hash: what is made from it can be taken for no registered run
@@ -146,7 +165,6 @@ def _provisional(context: StudyContext, pins: Pins) -> Registration:
         design=None,
         previous=None,
         reason=None,
-        own_checks=pin_checks(context.study, context.path.parent),
         lock_sha256=nothing,
         **dict(pins),
     )

@@ -23,7 +23,6 @@ from prereg.text import listed
 if TYPE_CHECKING:
     from ablate.data.corpora import Library
     from ablate.runner.progress import Watcher
-    from prereg.documents.published import LoadedPublished
     from prereg.registry.ledger import Ledger
     from prereg.registry.ledger_entry import Entry
     from prereg.registry.registration import Registration
@@ -192,13 +191,6 @@ def _refuse_other(in_memory: Study, context: StudyContext) -> None:
         fix=f'study.to_yaml("{context.path}", replace=True); or give the path',
         where=Where(file=context.path),
     )
-
-
-def published_beside(context: StudyContext) -> LoadedPublished | None:
-    """The published figures next to the study, read and held against it; none where there are none."""
-    from prereg.documents.published import load_published
-
-    return load_published(context.root, context.study)
 
 
 @contextmanager

@@ -252,7 +252,7 @@ def after_number(unit: str) -> str:
 
 
 def unit_of(metric: str, scale: Scale = "raw", own: Mapping[str, str] | None = None) -> str:
-    """The unit of a metric on a scale, or nothing where it has none; `own` has the units of the study's own metrics.
+    """The unit of a metric on a scale, or nothing where it has none; `own` has the units that a study declares.
 
     >>> unit_of("val/loss"), unit_of("val/loss", "log"), unit_of("mine", own={"mine": "ms"})
     ('nats/token', 'nats/token, log scale', 'ms')

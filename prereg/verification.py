@@ -24,7 +24,6 @@ from prereg.commits.held import compare_commits
 from prereg.documents.page import compare_page
 from prereg.errors import RegistrationError, StudyError, StudyFileError, nearest
 from prereg.frozen import FrozenModel
-from prereg.metrics.user_code import kind_of, own_code, read_registered
 from prereg.registry.amendments import chain_faults
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.compared import faults_of_comparison
@@ -294,7 +293,6 @@ def verify_registration(root: Root, name: str) -> list[str]:
         return [*faults, *changed, f"{lock.name}: {error.found}"]
     faults += [f"{lock.name}: {fault}" for fault in disagreements(registration, entry)]
     # 3. Code that the registration pins.
-    faults += _code_faults(registration, source.parent)
     return faults + script_faults(registration.scripts or (), root.path)
 
 
@@ -310,17 +308,6 @@ def _is_reworded(root: Root, name: str, source: Path) -> bool:
     if sha256_bytes(loaded.source_bytes) not in sources:
         return False
     return not differing_fields(registration.study, as_registered(registration, loaded).study)
-
-
-def _code_faults(registration: Registration, folder: Path) -> list[str]:
-    """Own checks and metrics whose code is not the registered code, a sentence each."""
-    faults = []
-    for _, own in own_code(registration.study):
-        try:
-            read_registered(own, folder, registration.own_checks)
-        except StudyError as error:
-            faults.append(f"the {kind_of(own)} '{own.name}' is not the registered code: {error.found}")
-    return faults
 
 
 def check_registration(root: Root, name: str, entries: Sequence[Entry] | None) -> list[Item]:

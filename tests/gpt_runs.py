@@ -106,7 +106,7 @@ def carry_out(
             stop()
         return result
 
-    place = Place(root, root / "studies", checkpoint_every_s=checkpoint_every_s, until=until)
+    place = Place(root, checkpoint_every_s=checkpoint_every_s, until=until)
     target = RunFolder(folder)
     with held(target), pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "step", step)

@@ -133,7 +133,7 @@ class OwnHouse:
         spec = next(one for one in plan(registration) if (one.variant, one.seed) == (variant, seed))
         assert isinstance(spec, CommandSpec)
         folder = RunFolder(root.run(spec.study, spec.registration, variant, seed))
-        place = Place(root.path, root.path / "studies")
+        place = Place(root.path)
         ended = make_run(spec, folder, place, stop or Stop(), lambda _: None, start=start)
         record = folder.read_record()
         assert record is not None

@@ -87,7 +87,11 @@ def run_command(
     if dry_run:
         return _costs(workspace, study, options)
     from ablate.running import run as make
+    from ablate.trying import untried
 
+    context = workspace.open(study)
+    if context.load_registration() is None and (remark := untried(context)):
+        workspace.watcher.note(remark)
     return _ran(study, make(study, options, workspace=workspace, pilot=pilot, accept_underpowered=accept), workspace)
 
 
@@ -197,13 +201,10 @@ def _every_status(workspace: Workspace) -> Result:
     """A line for each study of the workspace; files that are no study are named as mistakes."""
     from ablate.reporting.summaries.run import studies_section
     from ablate.study_status import status
-    from prereg.registry.paths import PUBLISHED_SUFFIX
 
     studies: list[StudyHealth] = []
     mistakes: list[StudyError] = []
     for path in sorted(workspace.project.studies.glob("*.yaml")):
-        if path.name.endswith(PUBLISHED_SUFFIX):  # published figures lie next to their study
-            continue
         try:
             studies.append(status(path, workspace=workspace))
         except StudyError as error:

@@ -12,7 +12,6 @@ from ablate.cli.command import Result, Screen, Shown, WholeText, command
 from ablate.cli.options import Exit, Pilot, StudyFile
 from ablate.workspace import Workspace
 from prereg.errors import SpecError, StudyError, UnsupportedError
-from prereg.registry.paths import PUBLISHED_SUFFIX
 
 if TYPE_CHECKING:
     from ablate.judge.design.warnings import DesignWarning
@@ -28,22 +27,20 @@ def check_command(
     ] = None,
     *,
     schema: Annotated[
-        Literal["study", "published"] | None,
-        typer.Option(help="Instead: print the JSON schema of study files, or of published figures."),
+        Literal["study"] | None,
+        typer.Option(help="Instead: print the JSON schema of study files."),
     ] = None,
 ) -> Result:
     """Validate a study and show its decision table and cost.
 
     Reads the file, checks every field, claim and rule, and writes nothing. Nothing that a study brings is executed.
-    Its published figures (docs/published.md) are checked with it. Of several files, all are checked, one line each, and
-    the exit code is 2 if any has a mistake.
+    Of several files, all are checked, one line each, and the exit code is 2 if any has a mistake.
 
     Example:  ablate check studies/embnorm.yaml
     """
     if schema is not None or not studies:
         return _schema(schema, studies or ())
-    # A study and its published figures are one: an editor may hand over both.
-    paths = list(dict.fromkeys(_study_of(path) for path in studies))
+    paths = list(dict.fromkeys(studies))
     if len(paths) == 1:
         return _check_one(paths[0], workspace)
     # All of them, whatever the first one says: a run in CI shows every mistake at once.
@@ -67,7 +64,7 @@ def check_command(
 def _schema(schema: str | None, studies: Sequence[Path]) -> Result:
     import json
 
-    from prereg.documents.published import json_schema, published_schema
+    from prereg.study.schema import json_schema
 
     if schema is None or studies:
         raise SpecError(
@@ -75,27 +72,19 @@ def _schema(schema: str | None, studies: Sequence[Path]) -> Result:
             required="a study, or --schema alone",
             fix="ablate check --schema study" if studies else "ablate check STUDY",
         )
-    facts = published_schema() if schema == "published" else json_schema()  # printed whole, to be piped into a file
+    facts = json_schema()  # printed whole, to be piped into a file
     return Result(facts, lambda: [WholeText(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")])
 
 
-def _study_of(path: Path) -> Path:
-    """The study that a file of published figures belongs to; any other path as it is."""
-    name = path.name
-    return path.with_name(name.removesuffix(PUBLISHED_SUFFIX) + ".yaml") if name.endswith(PUBLISHED_SUFFIX) else path
-
-
 class _Checked:
-    """A valid study with published figures, the files it would pin, notes and warnings. Raises `StudyError`."""
+    """A valid study, the files it would pin, notes and warnings. Raises `StudyError`."""
 
     def __init__(self, path: Path, workspace: Workspace) -> None:
         from ablate.checking import check, warnings_of
         from ablate.pinning import pin_code
-        from ablate.workspace import published_beside
         from prereg.registry.registration import Pins
 
         self.context = check(path, workspace)
-        self.published = published_beside(self.context)
         # Only to be shown: commits of arms are resolved, and no reference to them is left in the repository.
         self.pins = pin_code(self.context, keeps=False) if self.context.study.trainer == "command" else Pins()
         self.notes = [*repeated_runs(self.context), *order_of_runs(self.context)]
@@ -128,8 +117,6 @@ def _check_one(path: Path, workspace: Workspace) -> Result:
         yield summary.study_section(context.study, checked.pins)
         yield summary.arm_costs_section(planned(context))
         yield from noted(checked.notes)
-        if checked.published is not None:
-            yield checked.published.words
         if note := unnamed_metrics_file(context.study, context.root, checked.pins.scripts or ()):
             yield note
         yield from warned(checked.warnings)

@@ -50,15 +50,6 @@ def halves(tokens: Tokens, context: int) -> tuple[Tokens, Tokens]:
     return tokens[: middle + 1], tokens[middle : len(tokens)]
 
 
-def whole(tokens: Tokens) -> np.ndarray:
-    """All ids in memory.
-
-    >>> whole(np.array([1, 2])).tolist()
-    [1, 2]
-    """
-    return np.array(tokens[0 : len(tokens)])
-
-
 def predictions_in(tokens: Tokens) -> int:
     """Tokens that have one before them.
 

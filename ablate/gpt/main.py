@@ -35,7 +35,6 @@ import torch
 
 from ablate.evaluation.harness.adapter import Standing, Stopped
 from ablate.evaluation.harness.evaluate import Answers, evaluate_tasks
-from ablate.evaluation.user_metrics import registered_sources
 from ablate.gpt.checkpoints import Checkpoints, LiveRows
 from ablate.gpt.device import CPU, Peak, device_name
 from ablate.gpt.inputs import Inputs
@@ -70,9 +69,6 @@ class Paths(FrozenModel):
 
     corpora: Path
     """Its corpora."""
-
-    study_folder: Path
-    """Where the study's file lies, and with it the code of its own metrics."""
 
 
 class RunJob(RunSpec):
@@ -183,8 +179,6 @@ class Run:
         self.live, self.checkpoints = LiveRows(home / job.metrics.file), Checkpoints(home)
         self.rows: list[Row] = []
         inputs = _inputs(job.paths.corpora, job.paths.root)
-        # The study's own metrics, read again and compared with the hashes of the registration.
-        own = registered_sources(job.measure.own, job.own, job.paths.study_folder)
         self.text = inputs.text(job)
         self.questions = inputs.questions(job, self.text)
         # Weights are drawn before anything is restored: hashes of the initial weights are stated by a resumed run
@@ -216,7 +210,7 @@ class Run:
         }
         # Only now are the run's own files read or removed: whatever is wrong with the job has been raised above.
         self._begin()
-        self.observer = Observer(self.job, self.text, own, self.trainer, self.peak, report=self._report_measuring)
+        self.observer = Observer(self.job, self.text, self.trainer, self.peak)
         self._saved = self._reported = time.perf_counter()
 
     def finish(self) -> bool:
@@ -402,10 +396,6 @@ class Run:
             text += f": {standing.requests:,} of {standing.of:,} requests, {counted(standing.shots, 'shot')}"
             left = standing.seconds_left
         self._report(text, left)
-
-    def _report_measuring(self, metric: str | None) -> None:
-        """Which of the study's own metrics is being taken, before it is: it is code that may take its time."""
-        self._report("" if metric is None else f"measuring {metric}")
 
     def _report(self, text: str, seconds_left: float | None = None) -> None:
         progress = {"steps": self.job.config.budget.steps, "text": text, "seconds_left": seconds_left}

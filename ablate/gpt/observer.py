@@ -1,4 +1,4 @@
-"""Observer of a model while it is trained: suites, the study's own metrics, and what measuring took."""
+"""Observer of a model while it is trained: suites, and what measuring took."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ablate.evaluation.suites import (
     second_moments,
     steps_to_level,
 )
-from ablate.evaluation.user_metrics import MetricSource, measure_own
 from ablate.gpt.device import Peak
 from ablate.gpt.inputs import Text
 from ablate.gpt.model import GPT
@@ -24,23 +23,10 @@ Curve = list[tuple[int, float]]
 
 
 class Observer:
-    """Evaluates the model of one run. Weights and moments stay as they are.
+    """Evaluates the model of one run. Weights and moments stay as they are."""
 
-    `report` gets the name of a metric of the study's own before it is called, and none when it has ended.
-    """
-
-    def __init__(
-        self,
-        spec: RunSpec,
-        text: Text,
-        own: tuple[MetricSource, ...],
-        trainer: Trainer,
-        peak: Peak,
-        *,
-        report: Callable[[str | None], None],
-    ) -> None:
-        self.spec, self.text, self.own, self.trainer, self.peak = spec, text, own, trainer, peak
-        self._report = report
+    def __init__(self, spec: RunSpec, text: Text, trainer: Trainer, peak: Peak) -> None:
+        self.spec, self.text, self.trainer, self.peak = spec, text, trainer, peak
 
     def evaluate(self, recorded: Callable[[str], Curve]) -> dict[str, float]:
         """Every metric that is due at this step. `recorded` gives the values that a metric has had so far, by step."""
@@ -65,7 +51,6 @@ class Observer:
                 calibration=measure.calibration,
                 clock=time.perf_counter,
             )
-            values |= self._own_metrics(model, last=last)
             if "cost" in suites:
                 values |= self._measured_cost(model)
         # A level can be reached only at a step that is measured: the curve is that of the evaluations.
@@ -86,22 +71,6 @@ class Observer:
             values["speed/tokens_per_s"] = progress.tokens / progress.train_s
             values["speed/eval_s"] = progress.eval_s
         return values
-
-    def _own_metrics(self, model: GPT, *, last: bool) -> dict[str, float]:
-        """What the study's own code makes of the model."""
-        due = tuple(source for source in self.own if last or not source.metric.at_end)
-        if not due:
-            return {}
-        started = time.perf_counter()
-        text, step = self.text, self.trainer.progress.step
-        pieces = text.tokenizer.pieces()
-        values: dict[str, float] = {}
-        for source in due:
-            # Said first: of code that never ends, nothing can be said afterwards.
-            self._report(source.metric.name)
-            values |= measure_own((source,), model, text.split.validation, pieces, step)
-        self._report(None)
-        return values | {"speed/measure_own_s": time.perf_counter() - started}
 
     def _measured_cost(self, model: GPT) -> dict[str, float]:
         """The suite of the whole run, at its end."""

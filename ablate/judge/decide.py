@@ -28,8 +28,6 @@ derive from the registration.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from pydantic import JsonValue
 
@@ -40,7 +38,6 @@ from ablate.judge.audit.history import retried_runs
 from ablate.judge.audit.retried import worst_cases
 from ablate.judge.audit.sensitivity import arms_that_lost, doubts, mark, spread_to_claims
 from ablate.judge.audit.stability import judge_stability
-from ablate.judge.audit.user_checks import not_run, quiet
 from ablate.judge.findings import arm_summaries, judge_study
 from ablate.judge.interim import LookView, stops_as_identical, view
 from ablate.judge.judge import UNDECIDED
@@ -54,11 +51,8 @@ from prereg.registry.registration import Registration
 from prereg.rule.rule import Ruling
 from prereg.study.spec import Study
 
-OwnChecks = Callable[[Evidence], tuple[Check, ...]]
-"""Runs the checks that a study brings on the evidence that is judged."""
 
-
-def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None = None) -> Decision:
+def decide(registration: Registration, evidence: Evidence) -> Decision:
     """The decision of a registered study on its evidence.
 
     Parameters
@@ -67,8 +61,6 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
         What was promised. Nothing else says which test, level or rule holds.
     evidence : Evidence
         The runs, and the ledger that they are in (`ablate.records.gather`).
-    own : function of the evidence, optional
-        Runs the checks that the study brings. Without it they count as not run, and fail.
 
     Returns
     -------
@@ -89,10 +81,8 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
         to_make = bool(evidence.missing) and not any(cell in context.seals for cell in evidence.missing)
         waiting = to_make and admissible(check for check in checks if check.name not in WAITING)
         return _decision(context, checks, because_not, unfinished=waiting)
-    checks += own(evidence) if own is not None else not_run(study.checks)
     early = look is not None and not look.last
     if early and not admissible(checks):
-        checks = quiet(checks)
         return _decision(context, checks, _not_as_promised(checks))
     # Findings: from here on only the study and numbers.
     values, items = final_values(study, evidence), evidence.items
@@ -121,7 +111,7 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     # What an amendment touched, or lost pairs, cannot end a study early either; only the last look says that it would.
     identical = stops_as_identical(context)
     if early and not (doubt.hold and (judged.judgement.ends_the_study()[0] or identical)):
-        return _decision(context, quiet(checks), _continues(look_view))
+        return _decision(context, checks, _continues(look_view))
     checks = described + doubt.checks
     if not doubt.hold:
         because_not = doubt.because or _not_as_promised(checks)

@@ -19,7 +19,7 @@ from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import DecidedEntry, Entry, PromiseEntry
 from prereg.registry.looks import recorded_afterwards
-from prereg.registry.paths import PUBLISHED_SUFFIX, Root
+from prereg.registry.paths import Root
 from prereg.registry.plan import places_of
 from prereg.registry.registration import Registration, load_registration
 
@@ -68,7 +68,7 @@ def studies_of(root: Root) -> tuple[StudyOverview, ...]:
     entries = Ledger(root.ledger).sound().entries
     # A dict keeps the order of registration and each study once.
     registered = dict.fromkeys(entry.study for entry in entries if entry.event == "registered")
-    files = (path.stem for path in sorted(root.studies.glob("*.yaml")) if not path.name.endswith(PUBLISHED_SUFFIX))
+    files = (path.stem for path in sorted(root.studies.glob("*.yaml")))
     overviews = [_registered(root, name, [entry for entry in entries if entry.study == name]) for name in registered]
     others = [name for name in files if name not in registered]
     return (*overviews, *(StudyOverview(name, NOT_REGISTERED, None) for name in others))

@@ -21,8 +21,6 @@ from prereg.study.presentation import NO_LABELS, Labels
 from prereg.text import counted
 
 Status = Literal["decided", "decided_with_deviations", "inconclusive", "inadmissible", "continue", "unfinished"]
-OWN: Final = "own check: "
-"""What the name of a check that the study brings begins with."""
 Severity = Literal["inadmissible", "deviation", "note"]
 Estimand = Literal["new_seeds", "new_seeds_and_items"]
 Zone = Literal["at least the margin", "undecided", "short of the margin"]
@@ -406,12 +404,9 @@ def verdict_bytes(decision: Decision) -> bytes:
 
 
 def _facts(value: Any) -> JsonValue:
-    """A value without what its models hold in words; of a study's own check those are facts that its code alone has."""
+    """A value without what its models hold in words: those can be made again from the facts."""
     if isinstance(value, BaseModel):
-        # A built-in check's words can be made again from the facts; what a study's own check says, only its
-        # code can.
-        own = isinstance(value, Check) and value.name.startswith(OWN)
-        left_out = () if own else WORDS_OF.get(type(value), ())
+        left_out = WORDS_OF.get(type(value), ())
         # In the order of the fields, which is that of the file: moving a field changes the bytes of every
         # verdict.
         return {name: _facts(getattr(value, name)) for name in type(value).model_fields if name not in left_out}

@@ -181,14 +181,12 @@ def lines(
     zone: float = 0.0,
     level: tuple[float, str] | None = None,
     diagonal: bool = False,
-    published: Mapping[str, Sequence[tuple[float, float]]] | None = None,
 ) -> alt.LayerChart:
     """Arms along a quantity: their means as lines named where they end, and the range of their runs as a `band`, or as
     bars where places are few. Every chart that is no forest, no pairs and no power is one of these.
 
     `frame` has the columns of `description.LINES`, its arms named as people read them, `baseline` among them. `marks`
-    are words at places (`× diverged`), `zone` is the margin about zero, `level` a named horizontal line, `published`
-    what a source has for an arm, as places and values.
+    are words at places (`× diverged`), `zone` is the margin about zero, `level` a named horizontal line.
     """
     first, last = x.domain
     # Axes. Names of lines stand within the range of x, to the right of where lines end.
@@ -248,13 +246,6 @@ def lines(
             layers.append(points.encode(x=x_channel, y=at("mean")))
         # Rows are in order of x, so the last one is where the line ends.
         named_ends.append((rows[-1]["x"], rows[-1]["mean"], arm, colour))
-        if theirs := (published or {}).get(arm):
-            values = alt.Chart(inline([{"x": place, "mean": value} for place, value in theirs]))
-            layers += [
-                values.mark_line(color=colour, strokeDash=[1, 3], strokeWidth=1.5).encode(x=x_channel, y=at("mean")),
-                values.mark_point(color=colour, shape=shape, filled=False, size=40).encode(x=x_channel, y=at("mean")),
-            ]
-            named_ends.append((*theirs[-1], phrase("curves.published_line"), colour))
     for place, value, label in marks:
         mark = alt.Chart(inline([{"x": place, "mean": value}])).mark_text(
             text=label, align="left", baseline="middle", color=RUST, fontSize=12

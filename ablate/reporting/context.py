@@ -9,7 +9,6 @@ from ablate.judge.verdict import Decision
 from ablate.records.evidence import Evidence
 from ablate.reporting.blocks import Block, Paragraph, Section
 from ablate.reporting.wording import phrase
-from prereg.documents.published import LoadedPublished
 from prereg.registry.ledger_entry import EarlierClaims
 from prereg.registry.registration import Registration
 from prereg.study.spec import Study
@@ -31,8 +30,6 @@ class ReportContext:
     generated_at: str
     floors: Mapping[str, float] = field(default_factory=dict)
     """Metric -> value no model can pass, for instance the entropy rate of a generated corpus."""
-    published: LoadedPublished | None = None
-    """Figures of somebody else that stand next to the study's own; no part of the registration."""
     claimed_before: EarlierClaims | None = None
     """The earlier studies that claimed the same, by the ledger's entry of the decision; none where it names none."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ablate.judge.audit.runs import PAIRING_LINES
 from ablate.judge.decide import WAITING
 from ablate.judge.recompute import recompute
 from ablate.judge.verdict import Decision, with_deviations
@@ -28,7 +29,6 @@ from ablate.reporting.sections.components import components_section
 from ablate.reporting.sections.curves import curves_section, diagnostics_section
 from ablate.reporting.sections.findings import findings_section
 from ablate.reporting.sections.methods import STATED, methods_section
-from ablate.reporting.sections.published import published_section
 from ablate.reporting.sections.registration import registration_section
 from ablate.reporting.sections.tasks import summary_of_family
 from ablate.reporting.sections.tuning import tuning_section
@@ -39,7 +39,6 @@ from prereg.documents.claims import capital
 from prereg.registry.ledger_entry import DecidedEntry, EarlierClaims
 from prereg.registry.registration import Registration
 from prereg.study.designs.per_task import by_family
-from prereg.study.handover import PAIRING_LINES
 from prereg.study.spec import Study
 
 FOREST = "Differences"
@@ -102,7 +101,6 @@ def compose(context: ReportContext) -> Document:
         tuning_section(context),
         curves_section(context),
         diagnostics_section(context),
-        published_section(context),
         pairs_section(context),
         checks_section(context),
         registration_section(context),

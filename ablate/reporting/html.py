@@ -21,7 +21,7 @@ _ROLE = re.compile(r'(<g [^<>]*?) role="graphics-(?:object|symbol)" aria-roledes
 _IDENTIFIER = re.compile(r"\bid=\"([^\"]+)\"|url\(#([^)]+)\)")
 
 OPENED = (
-    "findings", "components", "curves", "published", "studies", "effects", "proposals", "best", "promise",
+    "findings", "components", "curves", "studies", "effects", "proposals", "best", "promise",
 )  # fmt: skip
 """Sections that are open on a screen when the page is; all are on paper."""
 

@@ -344,7 +344,7 @@ PART_ARMS = Catalogued(
 )
 
 
-# -- pilots and published figures --------------------------------------------------------------------------------------
+# -- pilots ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -375,46 +375,6 @@ PILOT = Catalogued[PilotRow](
     shape={"grouped": True},
 )
 UNTUNED = Catalogued[tuple[str, Mapping[str, str]]]("untuned", {"Setting of every arm": lambda row: row[0]})
-
-
-@dataclass(frozen=True)
-class PublishedRow:
-    """A published value next to ours of the same arm."""
-
-    look: str
-    arm: str
-    published: float
-    published_sd: float | None
-    mean: float | None
-    sd: float | None
-    n: int
-    of: int
-    decimals: int
-    published_decimals: int
-
-
-PUBLISHED = Catalogued[PublishedRow](
-    "published",
-    {
-        "At": lambda row: row.look,
-        "Arm": lambda row: row.arm,
-        "Published:": lambda row: words.number(row.published, row.published_decimals),
-        "Published SD:": lambda row: NONE if row.published_sd is None else words.compact(row.published_sd),
-        "Ours, mean:": lambda row: NONE if row.mean is None else words.number(row.mean, row.decimals),
-        "SD:": lambda row: NONE if row.sd is None else words.number(row.sd, row.decimals),
-        "n (seeds):": lambda row: str(row.n) if row.n == row.of else f"{row.n} of {row.of}",
-        # A published value is rounded: further digits of the difference would be digits of the rounding.
-        "Difference:": lambda row: (
-            NONE
-            if row.mean is None
-            else estimates.signed(row.mean - row.published, min(row.decimals, row.published_decimals + 1))
-        ),
-    },
-    optional=frozenset({"Published SD:"}),
-    note=True,
-    marked=lambda row: row.n < row.of,
-    shape={"grouped": True, "stacked": True},
-)
 
 
 # -- what was promised -------------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from ablate.runner.pool import Maker, Pool
 from ablate.runner.process import Place, Spec, held
 from prereg.errors import RunError
 from prereg.registry.paths import Root
-from prereg.registry.registration import folder_of_study
 
 
 def rerun(
@@ -37,7 +36,7 @@ def rerun(
     """
     # Which device is free does not matter, of what kind it is does: a comparison across kinds would find other bits.
     device = choose_device(CPU if made_on in (CPU, NOT_STATED) else "auto")
-    place = Place(root.path, folder_of_study(root, spec.study), device, until=until)
+    place = Place(root.path, device, until=until)
     # A run that had diverged ends so again, and that is no failure.
     last = run_alone(spec, folder, place, onlooker=onlooker)
     if last.status == "failed":

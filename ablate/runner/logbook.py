@@ -67,7 +67,7 @@ class Logbook:
 
     def place(self, device: str, checkpoint_every_s: float | None = None) -> Place:
         """Where runs are made."""
-        return Place(self.root.path, self.study_folder, device, checkpoint_every_s)
+        return Place(self.root.path, device, checkpoint_every_s)
 
     @cached_property
     def logged_breaches(self) -> list[dict[str, JsonValue]]:

@@ -184,7 +184,6 @@ class Pool:
         return {
             "place": {
                 "root": str(place.root),
-                "study_folder": str(place.study_folder),
                 "device": place.device,
                 "checkpoint_every_s": place.checkpoint_every_s,
                 "until": place.until,
@@ -254,8 +253,7 @@ class _Server:
         return None
 
     def _load(self, to_load: Mapping[str, Any]) -> None:
-        paths = {name: Path(to_load["place"][name]) for name in ("root", "study_folder")}
-        self.place = Place(**to_load["place"] | paths)
+        self.place = Place(**to_load["place"] | {"root": Path(to_load["place"]["root"])})
         for path in to_load["data"]:  # what is known here no maker hashes again
             with suppress(OSError):  # the run says what is wrong with it
                 self.hashed.sha256(self.place.root / path)

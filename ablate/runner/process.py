@@ -112,9 +112,6 @@ class Place:
     root: Path
     """The project."""
 
-    study_folder: Path
-    """Where the study's file lies."""
-
     device: str = CPU
     """Of the built-in trainer: cpu, or cuda:N."""
 
@@ -474,7 +471,7 @@ class _Run:
             return spec.config
         # No name of a claimed metric is among it.
         run: dict[str, JsonValue] = spec.model_dump(mode="json", exclude={"claimed", "needed", "needs_curve"})
-        paths = {"root": place.root, "corpora": place.corpora, "study_folder": place.study_folder}
+        paths = {"root": place.root, "corpora": place.corpora}
         return {
             **run,
             "paths": {name: str(path) for name, path in paths.items()},

@@ -15,7 +15,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
-from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
@@ -138,14 +137,13 @@ class TrialMaker:
         self,
         registration: Registration,
         root: Root,
-        study_folder: Path,
         *,
         limit_s: float,
         replaced: tuple[str, ...],
         on_run: Callable[[str], None],
     ) -> None:
         registration = at_first_setting(registration)
-        self.study, self.root, self.study_folder = registration.study, root, study_folder
+        self.study, self.root = registration.study, root
         self.limit_s, self.replaced, self.on_run = limit_s, replaced, on_run
         # One planned run per arm; reversed, so that the first of each arm is the one that stays.
         self.specs = {spec.variant: self._shortened(spec) for spec in reversed(plan(registration))}
@@ -256,7 +254,7 @@ class TrialMaker:
 
     def _run(self, spec: RunSpec | CommandSpec, folder: RunFolder, limit_s: float) -> Message:
         device = CPU if self.own else choose_device("auto")
-        return run_alone(spec, folder.path, Place(self.root.path, self.study_folder, device), limit_s=limit_s)
+        return run_alone(spec, folder.path, Place(self.root.path, device), limit_s=limit_s)
 
     def _failed(self, run: str, error: str, spec: RunSpec | CommandSpec, folder: RunFolder) -> None:
         # One mistake, met by several runs, is one problem that names them all.
@@ -329,6 +327,11 @@ class TrialMaker:
                         fix=fix,
                     )
                 )
+        if self.own and any(run.status == "stopped" for run in self.runs):
+            self.notes.append(
+                f"runs were stopped after {self.limit_s:g} s, and so it is not known that every value and the seed "
+                "reach the script: --limit SECONDS, or --set PATH=VALUE for a shorter run"
+            )
         last = {arm: max(step for step, *_ in self.rows[arm, first]) for arm in arms}
         if len(set(last.values())) > 1:
             last_steps = ", ".join(f"{arm} at {step:,}" for arm, step in last.items())

@@ -29,11 +29,10 @@ from prereg.commits.layout import read_files
 from prereg.commits.objects import Repository
 from prereg.commits.pins import CommittedFile
 from prereg.errors import EvidenceError, StudyFileError, Where
-from prereg.metrics.user_code import kind_of, own_code, read_source
-from prereg.registry.canon import sha256_bytes, sha256_file
+from prereg.registry.canon import sha256_file
 from prereg.registry.disk import move
 from prereg.registry.ledger import SLICE_NAME, Ledger, sliced
-from prereg.registry.ledger_entry import Entry, PromiseEntry, ReportedEntry
+from prereg.registry.ledger_entry import Entry, PromiseEntry
 from prereg.registry.looks import is_unfinished
 from prereg.registry.paths import Root
 from prereg.registry.plan import sealed_places
@@ -143,7 +142,6 @@ def _study(
         parts.skip(f"the runs of '{study}'", "the proposal that it carries out has not ended")
     else:
         _runs(parts, registration, mine, weights=weights)
-    _published(parts, study, mine)
     for name in (*REPORTS, *DOCUMENTS):
         path = root.report(study) / name
         if path.is_file():
@@ -173,17 +171,8 @@ def _ledger(parts: Gathered, entries: tuple[Entry, ...], study: str, also: set[s
 
 
 def _code(parts: Gathered, registration: Registration, study_path: Path) -> None:
-    """The registered source of own checks, own metrics and a user's own trainer: read and compared, never executed."""
-    # The study is in the bundle already, and two checks may share one module.
-    taken = {study_path}
-    for index, own in own_code(registration.study):
-        path, source = read_source(own, study_path.parent, index=index)
-        # The lock pins the hash of its source all the same; the reader installs the package.
-        if not path.is_relative_to(parts.root.path):
-            parts.skip(f"the source of the {kind_of(own)} '{own.name}'", "it belongs to an installed package")
-        elif path not in taken:
-            taken.add(path)
-            parts.take(path, source)
+    """The registered source of a user's own trainer: read and compared, never executed."""
+    taken = {study_path}  # the study is in the bundle already
     _commits(parts, registration)
     for pin in registration.scripts or ():
         path = parts.root.path / pin.path
@@ -221,34 +210,6 @@ def _next_to_lock(parts: Gathered, study: str, locks: set[str]) -> None:
         documents = path.name in {f"{study}.{name}" for name in DOCUMENTS}
         if path.is_file() and (sealing or documents):
             parts.take(path, path.read_bytes())
-
-
-def _published(parts: Gathered, study: str, mine: list[Entry]) -> None:
-    """The published figures that the reports show: without them the reports could not be written again."""
-    path = parts.root.published(study)
-    # The newest report says by its hash which figures it shows, or that it shows none.
-    reported = [entry for entry in mine if isinstance(entry, ReportedEntry)]
-    shown_sha256 = reported[-1].published if reported else None
-    if shown_sha256 is not None and not path.is_file():
-        raise EvidenceError(
-            "missing",
-            required="the published figures that the reports show",
-            fix="restore it from version control, or write the reports without it: ablate report " + study,
-            where=Where(file=path),
-        )
-    if shown_sha256 is not None:
-        data = path.read_bytes()
-        if sha256_bytes(data) != shown_sha256:
-            raise EvidenceError(
-                "not the file that the reports show",
-                required="the published figures that the reports show",
-                fix="ablate report " + study,
-                where=Where(file=path),
-            )
-        parts.take(path, data)
-    # The reports were written before this file: in the bundle it would look like a part of them.
-    elif path.is_file():
-        parts.skip(f"{path.name}", "not in the reports (ablate report adds it)")
 
 
 def _runs(parts: Gathered, registration: Registration, mine: list[Entry], *, weights: bool) -> None:

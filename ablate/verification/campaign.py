@@ -13,7 +13,6 @@ from ablate.judge.campaign.evidence import decided_again, decision_of, evidence_
 from ablate.judge.campaign.proposal_study import proposal_document
 from ablate.judge.decide import decide
 from ablate.judge.interim import restrict
-from ablate.judge.verdict import OWN
 from ablate.records.gather import gather
 from prereg.campaign.record import (
     BegunProposal,
@@ -77,12 +76,10 @@ def _items_of(root: Root, record: CampaignRecord) -> Iterator[Item]:
             absent += 1
             continue
         n_judged += 1
-        # What the user's own checks found is in no entry, and code of strangers is not executed.
         judged = decide(registration, evidence)
         faults += [
             f"proposal {end.number}: {check.name}: {check.found}"
             for check in evidence_faults(judged, decision_of(record, end.number, registration, of_stages))
-            if not check.name.startswith(OWN)
         ]
         faults += decided_again(record, proposal, registration, of_stages)
     if record.proposals:
@@ -123,7 +120,7 @@ def _derived_otherwise(
         faults.append(f"{label} is not the one that follows from the campaign: {listed(each.field for each in fields)}")
     # Of the built-in trainer a proposal may read another corpus than the start.
     if registration.study.trainer == "command":
-        own = start_sha256(registration, registration.own_checks, from_commit=record.entry.start_commit is not None)
+        own = start_sha256(registration, from_commit=record.entry.start_commit is not None)
         if own != record.entry.start_sha256:
             faults.append(f"{label} has other code or data than the campaign started with")
     return faults

@@ -263,7 +263,6 @@ def _listing(files: Sequence[str], study: str) -> list[str]:
     ends: Mapping[str, str] = {
         ".sig": "a signature of the registration",
         ".tsr": "a timestamp of the registration by an authority",
-        ".published.yaml": "published figures that the report compares with",
         ".py": "code that the registration pins",
     }
     for name in more:

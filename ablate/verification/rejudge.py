@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ablate.judge.decide import decide
 from ablate.judge.interim import view
-from ablate.judge.verdict import OWN, Check, Decision, verdict_bytes, with_deviations
+from ablate.judge.verdict import Decision, verdict_bytes, with_deviations
 from ablate.records.evidence import Evidence
 from ablate.records.gather import gather
 from ablate.verification.comparison import Comparison, compare_pages, compare_verdicts
@@ -41,9 +41,7 @@ def require_same_decision(root: Root, entry: DecidedEntry, now: Decision) -> Non
     facts: tuple[str, ...] = ("verdict.json is not the file of the decision in the ledger",)
     here = "the evidence on disk does not give the decision in the ledger"
     if sha256_bytes(data) == entry.verdict_sha256:
-        # What own checks found is passed on: their code is not run a second time for the same evidence.
-        own = tuple(check for check in now.checks if check.name.startswith(OWN))
-        then = _as_of(registration, gather(root, registration), entry, own or None)
+        then = _as_of(registration, gather(root, registration), entry)
         facts = compare_verdicts(data, verdict_bytes(then)).facts or _overruled(then, now)
         # Same evidence and other code: what differs is the judge.
         if by_other_code(entry) and then.evidence == entry.evidence:
@@ -66,12 +64,10 @@ _AFTERWARDS = ("decided", "reported", "attested", "reworded")
 """Entries that leave a decision before them as it is."""
 
 
-def _as_of(
-    registration: Registration, evidence: Evidence, entry: DecidedEntry, own: tuple[Check, ...] | None
-) -> Decision:
+def _as_of(registration: Registration, evidence: Evidence, entry: DecidedEntry) -> Decision:
     """What the judge here gives with the ledger as it was before a decision."""
     before = tuple(logged for logged in evidence.ledger if logged.index < entry.index)
-    return _decide_with(registration, replace(evidence, ledger=before), own)
+    return decide(registration, replace(evidence, ledger=before))
 
 
 def _overruled(then: Decision, now: Decision) -> tuple[str, ...]:
@@ -118,12 +114,11 @@ def _judged_again(
 ) -> tuple[list[Item], Decision | None]:
     registration = load_registration(root, study)
     assert registration is not None, study
-    decide = f"ablate decide {root.relative(root.study(study))}"
-    # 1. What can be judged at all: the lock of the decision, a sound ledger, every run it rests on, what own checks
-    # found.
+    again = f"ablate decide {root.relative(root.study(study))}"
+    # 1. What can be judged at all: the lock of the decision, a sound ledger, every run it rests on.
     if entry.registration != registration.sha256:
         why = f"decided under {entry.registration[:8]} and amended since; the lock it was judged by is not here"
-        return [not_checked(study, JUDGED, why, decide)], None
+        return [not_checked(study, JUDGED, why, again)], None
     evidence = gather(root, registration)
     if evidence.ledger_faults:
         return [item(study, JUDGED, "the ledger is damaged, and nothing is judged")], None
@@ -132,22 +127,14 @@ def _judged_again(
         lacking, total = len(evidence_read.missing), len(evidence_read.planned)
         return [item(study, JUDGED, f"{lacking} of the {total} runs it rests on are not here as sealed")], None
     path = root.report(study) / "verdict.json"
-    own = _as_recorded(registration, path)
-    if maker is None and own is None and registration.study.checks and not path.is_file():
-        why = "what the study's own checks found is in verdict.json, which is not here"
-        return [not_checked(study, JUDGED, why, decide)], None
     # 2. As it was decided, and as it is now.
-    then = _as_of(registration, evidence, entry, own)
+    then = _as_of(registration, evidence, entry)
     # Most often nothing has happened since, and the judge, which takes seconds, is asked once.
     afterwards = all(logged.index < entry.index or logged.event in _AFTERWARDS for logged in evidence.ledger)
-    decision = then if afterwards else _decide_with(registration, evidence, own)
+    decision = then if afterwards else decide(registration, evidence)
     # 3. Compared: the verdict, then the pages that show it.
     judged = _verdict_item(study, then, path.read_bytes() if path.is_file() else None, entry, decision)
     items = [judged.model_copy(update={"inadmissible": decision.status == "inadmissible"})]
-    if own:
-        # Code that a stranger brings is never executed here.
-        names = ", ".join(check.name for check in own)
-        items.append(not_checked(study, "own checks", f"not run again; taken from verdict.json: {names}", decide))
     if judged.faults:
         return items, None
     # A verdict that this version judges differently gives other pages by right: to compare them would find nothing
@@ -159,29 +146,13 @@ def _judged_again(
 
 
 def judged_here(root: Root, registration: Registration, evidence: Evidence, entry: DecidedEntry) -> Decision:
-    """The decision of a ledger entry, judged again; what a study's own checks found is as verdict.json recorded it.
+    """The decision of a ledger entry, judged again.
 
     Raises `EvidenceError` where verdict.json is not that of the entry, or states other facts.
     """
-    own = _as_recorded(registration, root.report(registration.study.study) / "verdict.json")
-    decision = _decide_with(registration, evidence, own)
+    decision = decide(registration, evidence)
     require_same_decision(root, entry, decision)
     return decision
-
-
-def _decide_with(registration: Registration, evidence: Evidence, own: tuple[Check, ...] | None) -> Decision:
-    return decide(registration, evidence, None if own is None else lambda _: own)
-
-
-def _as_recorded(registration: Registration, path: Path) -> tuple[Check, ...] | None:
-    """What the study's own checks said when it was decided; none where not all are recorded."""
-    own_names = [f"{OWN}{check.name}" for check in registration.study.checks]
-    if not own_names or not path.is_file():
-        return None
-    # All or none: a verdict with some of its checks missing would be judged by fewer rules than it was.
-    check_by_name = {check.name: check for check in Decision.model_validate_json(path.read_bytes()).checks}
-    # In the order of the study, which is the order of verdict.json.
-    return tuple(check_by_name[name] for name in own_names) if set(own_names) <= set(check_by_name) else None
 
 
 def _verdict_item(study: str, then: Decision, written: bytes | None, entry: DecidedEntry, now: Decision) -> Item:

@@ -18,7 +18,7 @@ from typer.cli import get_docs_for_click
 from ablate import cli
 from ablate.cli.options import Exit
 from ablate.judge.audit.audit import rows as rows_of_checks
-from ablate.judge.verdict import WORDS_OF, Check, Decision
+from ablate.judge.verdict import WORDS_OF, Decision
 from ablate.records import imports, store
 from ablate.records.outcome import MEANS_OF_COLUMNS
 from ablate.records.rows import Row, TableLayout
@@ -29,7 +29,6 @@ from ablate.verification.manifest import FORMAT, BundleManifest
 from docs.generator.fields import NONE, Fields, Texts
 from docs.generator.markdown import code, indented_block, sentence, table
 from prereg.campaign.spec import Campaign
-from prereg.documents.published import json_schema, published_schema
 from prereg.frozen import field_texts
 from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS, TOKEN_CLASSES, Metric
 from prereg.registry.amendments import AMENDMENT_EFFECTS
@@ -39,6 +38,7 @@ from prereg.rule.condition import CONDITIONS, DEEPEST, LONGEST, MEANS
 from prereg.rule.rule import MOST_NAMES
 from prereg.study.claim import CLAIMS
 from prereg.study.conflicts import OF_BLOCKS, OF_CLAIMS, OF_SETTINGS, Conflict
+from prereg.study.schema import json_schema
 from prereg.study.spec import Study
 from prereg.study.verbs import MEANS_OF_VERBS
 
@@ -161,7 +161,6 @@ def files() -> Parts:
         "form": FORMAT,
         "members": table(("file", "what it is"), [(code(name.format(study="NAME")), text) for name, text in KINDS]),
         "manifest": _fields(BundleManifest, "MANIFEST.json"),
-        "published": Fields(published_schema(), prefix="published: ").page(),
         "sources": indented_block(imports.__doc__),
         "made": _fields(imports.ImportManifest, "import manifest"),
         "mapping": _fields(TableLayout, "mapping"),
@@ -175,7 +174,7 @@ def _fields(model: type[BaseModel], file: str, elsewhere: Texts = NONE, left_out
     unwritten = {model: left_out} | ({**WORDS_OF} if model is Decision else {})
     for part, names in unwritten.items():
         properties = (schema if part is model else schema["$defs"][part.__name__])["properties"]
-        for name in names if part is not Check else ():  # of a study's own check they are written
+        for name in names:
             del properties[name]
     return Fields(schema, elsewhere, prefix=f"{file}: ").page()
 

@@ -37,15 +37,12 @@ _POINTER = b"version https://git-lfs.github.com/spec/"
 _SUBMODULE = "160000"
 
 
-def resolve(
-    study: Study, root: Root, registered: Mapping[str, CommitPin] | None = None, *, keeps: bool = True
-) -> dict[str, CommitPin]:
+def resolve(study: Study, root: Root, registered: Mapping[str, CommitPin] | None = None) -> dict[str, CommitPin]:
     """Commit, as the study writes it -> what it means; empty of a study whose arms are no commits.
 
-    A name that is `registered` keeps its commit, wherever it has moved since; its files are read again. With `keeps`
-    false nothing is left in the repository, not even objects of the working tree. Raises `RegistrationError` at the
-    field of the commit that cannot be pinned: it is not here, the working tree differs from it, or it holds what cannot
-    be laid out.
+    A name that is `registered` keeps its commit, wherever it has moved since; its files are read again. Raises
+    `RegistrationError` at the field of the commit that cannot be pinned: it is not here, the working tree differs from
+    it, or it holds what cannot be laid out.
 
     >>> from pathlib import Path
     >>> from prereg.registry.paths import Root
@@ -53,13 +50,16 @@ def resolve(
     >>> resolve(Study.from_yaml("studies/own.yaml"), Root.find(Path("studies/own.yaml")))
     {}
     """
-    return resolve_with_changes(study, root, registered, keeps=keeps)[0]
+    return resolve_with_changes(study, root, registered)[0]
 
 
 def resolve_with_changes(
     study: Study, root: Root, registered: Mapping[str, CommitPin] | None = None, *, keeps: bool = True
 ) -> tuple[dict[str, CommitPin], dict[str, CodeChanges]]:
-    """The same, and what differs in each commit from that of the baseline: for readers, and no part of a promise."""
+    """The same, and what differs in each commit from that of the baseline: for readers, and no part of a promise.
+
+    With `keeps` false nothing is left in the repository, not even objects of the working tree.
+    """
     # Each name once, however many arms it is the commit of.
     names = dict.fromkeys(study.commits.values())
     if not names:

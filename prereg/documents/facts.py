@@ -40,7 +40,7 @@ from prereg.rule.divergence import cost_of_divergence
 from prereg.study.analysis import Looks, OverLast
 from prereg.study.designs.per_task import of_any_task, said_once
 from prereg.study.designs.tune import before_choice, better
-from prereg.study.measure import Assume, OwnMetric
+from prereg.study.measure import Assume
 from prereg.study.spec import Study
 from prereg.study.timed import timed_promises
 from prereg.study.training import Training
@@ -415,11 +415,6 @@ class StudyFacts:
         hypotheses = self.study.hypotheses.items()
         of_several = [name for name, h in hypotheses if h.read in ("area", "best") or isinstance(h.read, OverLast)]
         return [(name, reading(self.study, name)) for name in of_several]
-
-    @property
-    def usual_limit_s(self) -> float:
-        default: float = OwnMetric.model_fields["limit_s"].default
-        return default
 
     # --- what is trained
 

@@ -1,1 +1,1 @@
-"""Metrics by name: unit, direction, definition; and the code of a study's own metrics and checks."""
+"""Metrics by name: unit, direction, definition."""

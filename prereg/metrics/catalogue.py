@@ -161,7 +161,6 @@ speed/eval_s | s | lower | | seconds spent in evaluation so far
 speed/measure_SUITE_s | s | lower | | seconds of the suite SUITE in this evaluation
 speed/measure_gradients_s | s | lower | | seconds of the suite gradients in this evaluation; the norms taken in every
     step are part of the step
-speed/measure_own_s | s | lower | | seconds of the study's own metrics in this evaluation
 suite length
 length/loss_beyond | nats/token | lower | Press et al. 2022 | mean cross-entropy over the positions from the context
     length to twice it, in disjoint windows of twice the context; not for learned positions, which end there

@@ -135,17 +135,10 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
         keeps_runs=False,
     ),
     AmendmentEffect(
-        fields=("decision", "checks"),
+        fields=("decision",),
         scope="verdict",
         said="the verdict: there is none",
-        why="a rule, or a condition of admissibility, that was chosen after evidence decides nothing",
-    ),
-    AmendmentEffect(
-        fields=("own_checks",),
-        scope="verdict",
-        said="the verdict: there is none",
-        why="the code of the study's own checks, and of its own metrics, which runs execute",
-        keeps_runs=False,
+        why="a rule that was chosen after evidence decides nothing",
     ),
 )
 """From fields to what they affect. A field that is not among them affects everything, and the verdict."""

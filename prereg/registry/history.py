@@ -23,7 +23,6 @@ from pydantic import JsonValue
 from prereg.commits.pins import promised
 from prereg.errors import FieldPath, RegistrationError, Where, dotted
 from prereg.frozen import FrozenModel
-from prereg.metrics.user_code import CheckPin, pin_checks
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Ledger
@@ -84,15 +83,10 @@ def in_words_of(registered: Study, study: Study) -> Study:
 
 
 def require_unchanged(registration: Registration, loaded: Loaded) -> None:
-    """Raise `RegistrationError` when the study, or the code of one of its own checks, is not as registered any more."""
-    # Two refusals, each with its own list: fields of the study, then the code of its own checks.
+    """Raise `RegistrationError` when the study is not as registered any more."""
     loaded = as_registered(registration, loaded)
     name = loaded.study.study
     refuse_change(loaded.path, name, registration, differing_fields(registration.study, loaded.study))
-    pins = pin_checks(loaded.study, loaded.path.parent)
-    refuse_change(
-        loaded.path, name, registration, differences(code_of(registration.own_checks), code_of(pins), ("own_checks",))
-    )
 
 
 def refuse_change(path: Path, name: str, registration: Registration, differences: list[Difference]) -> None:
@@ -157,10 +151,6 @@ def differences(old: JsonValue, new: JsonValue, path: FieldPath) -> list[Differe
     if canonical_bytes(old) == canonical_bytes(new):
         return []
     return [Difference(field=dotted(path), registered=old, now=new)]
-
-
-def code_of(pins: dict[str, CheckPin]) -> dict[str, Any]:
-    return {name: as_json(pin) for name, pin in pins.items()}
 
 
 def as_json(part: FrozenModel | None) -> Any:
@@ -302,7 +292,7 @@ def _made_of(arm: Arm) -> str:
 
 
 def _lock(root: Root, study: str, entry: PromiseEntry) -> tuple[dict[str, Any] | None, str]:
-    """Study, corpus and code of the lock in force, or why they are unknown."""
+    """Study, corpus and files of the lock in force, or why they are unknown."""
     path = root.lock(study)
     try:
         data = read_regular(path, LARGEST_LOCK)
@@ -311,13 +301,13 @@ def _lock(root: Root, study: str, entry: PromiseEntry) -> tuple[dict[str, Any] |
     if sha256_bytes(data) != entry.lock_sha256:
         return None, f"{path.name} is not as it was registered"
     document = json.loads(data)
-    promise = {name: document.get(name) for name in ("study", "corpus", "own_checks", "data", "tasks")}
+    promise = {name: document.get(name) for name in ("study", "corpus", "data", "tasks")}
     for kind in ("scripts", "data_files"):
         promise[kind] = {pin["path"]: pin["sha256"] for pin in document.get(kind) or ()}
     promise["commits"] = {name: promised(pin) for name, pin in (document.get("commits") or {}).items()}
     # No amendment changes it.
     promise["run_order"] = document.get("run_order")
-    return promise | {"own_checks": promise["own_checks"] or {}}, ""
+    return promise, ""
 
 
 def _hash(promise: dict[str, Any]) -> str | None:
@@ -347,7 +337,7 @@ def _undone(promise: dict[str, Any], differences: Iterable[Difference]) -> dict[
             before["study"]["factors"] = {str(name): factors[str(name)] for name in old}
             continue
         # Corpus and code are next to the study, and their differences begin with their names.
-        pinned = re.match(r"(commits|corpus|data|data_files|own_checks|scripts|tasks)($|[.\[])", field)
+        pinned = re.match(r"(commits|corpus|data|data_files|scripts|tasks)($|[.\[])", field)
         # `data` of a study is a list of paths, always shown whole; `data` next to it holds pins of corpora.
         paths = field == "data" and (isinstance(old, list) or isinstance(new, list))
         inside = before if pinned and not paths else before["study"]

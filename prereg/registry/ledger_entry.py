@@ -559,7 +559,7 @@ class ReportedEntry(Entry):
     report_html: str | None = None
     """sha256 of that page."""
     published: str | None = None
-    """sha256 of the published figures that they show."""
+    """sha256 of published figures that they showed: of reports from before 2026-11-29; nothing writes it any more."""
 
 
 class GitState(FrozenModel):

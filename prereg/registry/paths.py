@@ -12,7 +12,6 @@ from pathlib import Path
 
 from prereg.errors import StudyFileError, Where
 
-PUBLISHED_SUFFIX = ".published.yaml"
 _DEVICE = re.compile(r"(CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9]) *(\..*)?", re.IGNORECASE)
 
 
@@ -108,10 +107,6 @@ class Root:
     def page(self, name: str) -> Path:
         """The registration in words."""
         return self.studies / f"{name}.registration.md"
-
-    def published(self, name: str) -> Path:
-        """Published figures that the report compares with the study's own; no part of the registration."""
-        return self.studies / f"{name}{PUBLISHED_SUFFIX}"
 
     def seal(self, name: str, lock_sha256: str, suffix: str, number: int = 1) -> Path:
         """A seal of one lock, named by its bytes: an amendment keeps the seals of the lock it replaces.

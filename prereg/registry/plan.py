@@ -18,7 +18,6 @@ from pydantic import JsonValue
 from prereg.commits.pins import CommitPin
 from prereg.errors import RunError, nearest
 from prereg.frozen import FrozenModel
-from prereg.metrics.user_code import CheckPin
 from prereg.registry.canon import sha256_of
 from prereg.registry.ledger_entry import Entry, SealEntry
 from prereg.registry.paths import Root
@@ -95,8 +94,6 @@ class RunSpec(Planned):
     """The registered corpus that it reads."""
     tokenizer: str | None = None
     """sha256 of the registered tokenizer, where one was registered."""
-    own: dict[str, CheckPin] = {}
-    """The registered code of the study's own metrics, by name."""
     tasks: TaskPin | None = None
     """The registered zero- and few-shot tasks, if there are any."""
 
@@ -217,7 +214,6 @@ def _built_in(registration: Registration, variant: str, seed: int) -> RunSpec:
         diverged_above=study.stable.diverged.loss_above,
         corpus=corpus,
         tokenizer=registration.tokenizer_of(variant),
-        own={metric.name: registration.own_checks[metric.name] for metric in study.measure.own},
         tasks=registration.tasks,
         claimed=tuple(needed_metrics(study)),
     )

@@ -19,7 +19,6 @@ from typing import Any
 from pydantic import JsonValue
 
 from prereg.errors import RegistrationError, Where
-from prereg.metrics.user_code import pin_checks
 from prereg.registry.amendments import keeps_runs
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import move, write_whole
@@ -27,8 +26,6 @@ from prereg.registry.git_files import write_git_files
 from prereg.registry.history import (
     as_json,
     as_registered,
-    code_of,
-    differences,
     differing_fields,
     differing_pins,
     refuse_change,
@@ -89,7 +86,6 @@ def register_study(
     ledger that takes no entry; nothing is written then.
     """
     name, ledger = loaded.study.study, Ledger(root.ledger)
-    code = code_of(pin_checks(loaded.study, loaded.path.parent))
     with ledger.hold():
         registered = load_registration(root, name)
         # Registering twice is no error: a script may call it before every run. What has changed is one.
@@ -105,7 +101,6 @@ def register_study(
         lock = _lock(
             loaded,
             pins=pins,
-            code=code,
             run_order=MIRRORED_ROTATION,
             design=design,
             tool=tool,
@@ -146,7 +141,6 @@ def amend_study(
     `RegistrationError` for a study that is not registered, an empty reason, and a study in which nothing has changed.
     """
     name, ledger = loaded.study.study, Ledger(root.ledger)
-    code = code_of(pin_checks(loaded.study, loaded.path.parent))
     with ledger.hold():
         complete(root, name)
         registered = load_registration(root, name)
@@ -185,7 +179,6 @@ def amend_study(
         lock = _lock(
             _with_registered_order(registered, loaded),
             pins=pins,
-            code=code,
             run_order=registered.run_order,
             design=design,
             tool=tool,
@@ -222,7 +215,6 @@ def _lock(
     loaded: Loaded,
     *,
     pins: Pins,
-    code: dict[str, Any],
     run_order: RunOrder | None,
     design: dict[str, JsonValue] | None,
     tool: dict[str, str],
@@ -240,7 +232,6 @@ def _lock(
         "data_files": [as_json(pin) for pin in pins.data_files],
         "data": as_json(pins.data),
         "tasks": as_json(pins.tasks),
-        "own_checks": code,
     }
     # Left out where there are none: a promise without commits keeps the hash that it had before there were any.
     if pins.commits:
@@ -310,15 +301,9 @@ def _in_force(root: Root, registration: Registration, ledger: Ledger) -> Registr
 
 
 def changes_since(registered: Registration, loaded: Loaded, pins: Pins) -> tuple[Difference, ...]:
-    """What an amendment would change: fields, pinned bytes, own code. Raises `RegistrationError` where nothing does."""
-    # Three kinds of change: fields of the study, pinned bytes, the code of own checks and metrics.
-    own = pin_checks(loaded.study, loaded.path.parent)
+    """What an amendment would change: fields and pinned bytes. Raises `RegistrationError` where nothing does."""
     fields = differing_fields(registered.study, loaded.study)
-    pinned = (
-        *differing_pins(registered, pins),
-        *differences(code_of(registered.own_checks), code_of(own), ("own_checks",)),
-    )
-    changes = (*fields, *pinned)
+    changes = (*fields, *differing_pins(registered, pins))
     if words_alone(changes):
         were, now = {word: getattr(registered.worded, word) for word in WORDS}, words_in(registered, loaded)
         changes = tuple(Difference(field=field, registered=were[field], now=now[field]) for field in WORDS
@@ -358,7 +343,6 @@ def draft(loaded: Loaded, pins: Pins) -> Registration:
     return Registration(
         **{name: getattr(pins, name) for name in Pins.model_fields},
         study=loaded.study,
-        own_checks=pin_checks(loaded.study, loaded.path.parent),
         sha256="",
         source_sha256="",
         registered_at="",

@@ -17,7 +17,6 @@ from pydantic import JsonValue, ValidationError
 from prereg.commits.pins import CodeChanges, CommitPin, promised
 from prereg.errors import RegistrationError, StudyError, Where
 from prereg.frozen import FrozenModel
-from prereg.metrics.user_code import CheckPin
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Ledger
@@ -26,7 +25,7 @@ from prereg.registry.paths import Root
 from prereg.registry.run_order import RunOrder, cells_in_order
 from prereg.study.command import ScriptPin, code_sha256
 from prereg.study.designs.tune import with_choice
-from prereg.study.removed import without_removed
+from prereg.study.removed import SINCE, without_removed
 from prereg.study.spec import Study
 from prereg.study.timed import timed_promises
 
@@ -125,8 +124,6 @@ class Registration(Pins):
     """sha256 of the registration that this one amends."""
     reason: str | None
     """Why it was amended."""
-    own_checks: dict[str, CheckPin] = {}
-    """The code of the study's own checks and own metrics, by name."""
     override: Override | None = None
     """What the user accepted although registration would have refused it; none otherwise."""
     run_order: RunOrder | None = None
@@ -218,6 +215,7 @@ def promise_sha256(promise: Mapping[str, Any]) -> str:
     Canonical JSON sorts keys, so order in the file does not matter. The one order that means
     something is that of the factors, which names the arms: it is hashed with them.
     """
+    # `own_checks` had the code of a study's own checks, which are gone; a promise without any hashes as it did.
     pinned = ("corpus", "scripts", "data_files", "data", "tasks", "own_checks")
     # Only what was promised; registered_at, tool, design and reason are in the lock and not in the hash.
     parts = {"study": promise["study"], "factor_order": list(promise["study"]["factors"])}
@@ -339,6 +337,8 @@ def _parsed_lock(data: bytes) -> tuple[Registration, str]:
     if document["format"] != 1:
         raise ValueError(f"it has format {document['format']}, and this version reads format 1")
     promised_sha256 = promise_sha256(document)
+    if document.pop("own_checks", None):
+        raise ValueError(f"it has code of own checks, which are gone since {SINCE}: read it with an earlier version")
     current = document | {"study": without_removed(document["study"]), "lock_sha256": sha256_bytes(data)}
     text = json.dumps(current, allow_nan=False)
     return Registration.model_validate_json(text), promised_sha256
@@ -378,7 +378,7 @@ def disagreements(registration: Registration, entry: PromiseEntry) -> list[str]:
 
 
 def folder_of_study(root: Root, study: str) -> Path:
-    """Where a registered study's file lies, and with it the code of its own metrics."""
+    """Where a registered study's file lies."""
     entry = newest_promise(Ledger(root.ledger).readable(), study)
     assert entry is not None, study
     return (root.path / entry.file).parent

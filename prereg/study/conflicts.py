@@ -60,8 +60,6 @@ OF_BLOCKS = _rows(
      "a trainer of your own: what the built-in one records is in the catalogue", "leave declare out"),
     ("metrics.step_name: not step", "trainer: gpt",
      "a trainer of your own: what the built-in one records is in the catalogue", "leave step_name out"),
-    ("measure.own: given", "trainer: command",
-     "the built-in trainer: a user's own trainer writes what it likes to its file of metrics", "leave own out"),
 )
 OF_SETTINGS = _rows(
     ("tune: given", "stopping: looks", "a fixed number of seeds after a pilot", "leave stopping out"),

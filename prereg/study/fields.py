@@ -10,7 +10,6 @@ docs/reference/study-file.md.
 from __future__ import annotations
 
 import json
-from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -29,7 +28,7 @@ from prereg.study.analysis import Analysis, Diverged, Hypothesis, Stable, Stoppi
 from prereg.study.command import MetricsFile, is_inside
 from prereg.study.designs.components import Components
 from prereg.study.designs.tune import Tune
-from prereg.study.measure import Assume, Measure, Name, OwnCheck, Seed
+from prereg.study.measure import Assume, Measure, Name, Seed
 from prereg.study.presentation import NO_LABELS, Labels, Report
 from prereg.study.training import Training
 from prereg.yaml_model import YamlModel
@@ -122,8 +121,6 @@ class StudyFields(YamlModel):
     a claim, and a line of the decision."""
     assume: Assume = Assume()
     """Assumptions for the design."""
-    checks: Annotated[tuple[OwnCheck, ...], once("check", "a name each", attrgetter("name"))] = ()
-    """The study's own checks of admissibility, in addition to the tool's."""
 
     @field_validator("stable")
     @classmethod

@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 from prereg.errors import FieldPath, StudyError, StudyFileError, Where, field_error, nearest
 from prereg.registry.disk import open_regular, read_regular
-from prereg.registry.paths import PUBLISHED_SUFFIX, Root
+from prereg.registry.paths import Root
 from prereg.study.designs.per_task import names_tasks, refuse_families, task_names, written_for_tasks
 from prereg.study.macros import Document, Expansion, Written, expand, hypotheses_of, mapping_at
 from prereg.study.spec import MACROS, Study, study_from_expansion
@@ -79,7 +79,6 @@ def load_study(path: Path, root: str | Path | None = None) -> Loaded:
     try:
         # Text, then macros that need the file's folder, then all others, then the models and what holds between fields.
         document = parse_yaml(source, lines, first=_FIRST)
-        _refuse_published(document, path)
         _refuse_campaign(document, path)
         refuse_families(document)
         of_folder = (partial(_fresh_seeds, path=path), partial(_claims_per_task, path=path, root=root))
@@ -139,15 +138,6 @@ def _nearest_study(path: Path) -> str:
     except (OSError, ValueError):
         studies = []
     return nearest(str(path), studies) or f"ablate new {path.stem}   (there is no study in {path.parent})"
-
-
-def _refuse_published(document: dict[str, JsonValue], path: Path) -> None:
-    if path.name.endswith(PUBLISHED_SUFFIX) and "study" not in document:
-        raise file_error(
-            "published figures, not a study",
-            "the path of a study file",
-            f"{path.with_name(path.name.removesuffix(PUBLISHED_SUFFIX))}.yaml, which is read together with them",
-        )
 
 
 def _refuse_campaign(document: dict[str, JsonValue], path: Path) -> None:

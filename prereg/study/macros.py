@@ -117,17 +117,14 @@ def hypotheses_of(document: Document) -> dict[str, Mapping[str, Any]]:
 
 
 def improves(document: Document, metric: str) -> Better:
-    """Which way a metric improves: as the study of plain data declares it in `measure.own` or `metrics.declare`, or as
-    the catalogue has it.
+    """Which way a metric improves: as the study of plain data declares it in `metrics.declare`, or as the catalogue has
+    it.
 
     >>> improves({}, "val/loss"), improves({"metrics": {"declare": {"speed": {"better": "higher"}}}}, "speed")
     ('lower', 'higher')
     """
     # As the study declares it, first of all: a user's metric may have the name of one in the catalogue.
-    own = mapping_at(document, "measure").get("own")
-    entries = [entry for entry in own if isinstance(entry, Mapping)] if isinstance(own, list | tuple) else []
-    by_name: dict[str, Any] = {str(entry.get("name")): entry for entry in entries}
-    declared = (by_name | {**mapping_at(document, "metrics", "declare")}).get(metric)
+    declared = mapping_at(document, "metrics", "declare").get(metric)
     of_catalogue = declaration_of(metric)
     sides: tuple[Better, ...] = ("lower", "higher")
     of_study = (side for side in sides if isinstance(declared, Mapping) and declared.get("better") == side)

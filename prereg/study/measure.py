@@ -1,62 +1,21 @@
-"""Fields `measure`, `assume` and `checks`: suites of metrics, the study's own, tasks; what is believed of metrics."""
+"""Fields `measure` and `assume`: suites of metrics, tasks; what is believed of metrics."""
 
 from __future__ import annotations
 
 import re
-from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, ValidationInfo, field_validator, model_serializer
 
 from prereg.errors import FieldPath, field_error, nearest
 from prereg.frozen import FrozenModel, once
-from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS, TASK_NAMES, Better, Metric, Suite, task_of
+from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS, TASK_NAMES, Metric, Suite, task_of
 
 if TYPE_CHECKING:
     from prereg.study.spec import Study
 
 # Names become folders, columns and words of claims and rules: no blanks, no signs that one of them reads as its own.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*([-.][A-Za-z0-9_]+)*$", max_length=80)]
-Limit = Annotated[float, Field(gt=0.0, le=604_800.0)]
-AN_HOUR_S = 3600.0
-EntryPoint = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$", max_length=200)]
-
-
-class OwnMetric(FrozenModel):
-    """A metric that the study brings: a plain function of a model at rest and the validation text, one number back."""
-
-    name: Annotated[str, Field(pattern=r"^own/[a-z][a-z0-9_]*$", max_length=80)]
-    """Its name, beginning with own/. Claims may read it."""
-    entry_point: EntryPoint
-    """module:function, called with one argument, a `View` (`ablate/evaluation/user_metrics.py` says what it holds). A
-    file next to the study (studies/MODULE.py), or an installed module. Its source is hashed into the registration, and
-    code that has changed since is not executed: the run fails."""
-    better: Better
-    """Which way it improves."""
-    unit: Annotated[str, Field(max_length=30)] = ""
-    """Its unit, if it has one."""
-    definition: Annotated[str, Field(min_length=1, max_length=500)]
-    """What it is, in a sentence for readers of the registration."""
-    at_end: bool = True
-    """Whether it is measured at the last step alone, or at every evaluation."""
-    limit_s: Limit = AN_HOUR_S
-    """Seconds that one measurement may take. One that takes longer is ended, and the run fails. Not written where it
-    is the default."""
-
-
-class OwnCheck(FrozenModel):
-    """A check of admissibility that the study brings: a plain function over the sealed records, no outcomes."""
-
-    name: Name
-    """Its name; reported as `own check: NAME`."""
-    entry_point: EntryPoint
-    """module:function. A file next to the study (studies/MODULE.py), or an installed module. Its source is hashed into
-    the registration; it is executed when the study is decided, and never before."""
-    consequence: Literal["inadmissible", "deviation", "note"] = "inadmissible"
-    """What a failure means: no verdict, listed next to the verdict, or a remark."""
-    limit_s: Limit = AN_HOUR_S
-    """Seconds that it may take. One that takes longer is interrupted, and nothing is decided: how fast a machine is
-    says nothing of the evidence. Not written where it is the default."""
 
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
@@ -169,8 +128,6 @@ class Measure(FrozenModel):
     """What the cost of inference is measured on; written where the suite cost is named."""
     loss_level: Annotated[float, Field(gt=0.0)] | None = None
     """A validation loss in nats a token: val/steps_to_level is how many steps it takes to get there."""
-    own: Annotated[tuple[OwnMetric, ...], once("metric", "a name each", attrgetter("name"))] = ()
-    """The study's own metrics, in addition to the tool's."""
     harness: Harness | None = None
     """Zero-shot tasks at the end of each run."""
 
@@ -304,7 +261,7 @@ def check_known(study: Study, metric: str, place: FieldPath, reader: str) -> Non
 def check_suite(study: Study, metric: Metric, reader: str) -> None:
     """Raise `SpecError` where the built-in trainer does not record the suite of a metric that the study reads."""
     measure, suite = study.measure, metric.suite
-    if study.trainer != "gpt" or suite in ("own", *measure.recorded):
+    if study.trainer != "gpt" or suite in measure.recorded:
         return
     # What measures a whole run is refused under `suites`, so the advice must not be to write it there.
     field, recorded = ("at_end", measure.at_end) if SUITES[suite].only_at_end else ("suites", measure.suites)

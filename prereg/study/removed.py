@@ -40,6 +40,8 @@ REMOVED: Final[Mapping[FieldPath, RemovedField]] = {
         "exclude_pair", "stable(ARM) in the decision: lost pairs are left out, and count at their worst for the verdict"
     ),
     ("stopping", "evidence"): RemovedField(None, "stopping: {looks: [...]}"),
+    ("checks",): RemovedField([], "look at the records outside the verdict: ablate report STUDY --as csv"),
+    ("measure", "own"): RemovedField([], "trainer: command, whose script records it, and metrics: {declare: ...}"),
     ("measure", "uneven_steps"): RemovedField(None, "runs of one claim are evaluated at the same steps"),
 }
 

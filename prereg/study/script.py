@@ -14,12 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import JsonValue
-
-if TYPE_CHECKING:
-    from prereg.registry.paths import Root
 
 SEED_NAMES = ("seed", "random_seed", "rng_seed", "random_state")
 """What people call the option that holds the seed."""
@@ -66,10 +63,6 @@ class Script:
     """Paths of CSV and JSON lines files, as the text has them."""
     modules: tuple[str, ...] = ()
     """What it imports."""
-    shares_generator: bool = False
-    """Whether a `DataLoader` shuffles by torch's global generator, which everything else draws from too."""
-    states_matches: bool = False
-    """Whether it states by `must_match` what the runs of a seed share."""
 
     def option(self, *names: str) -> Option | None:
         """The option that is read under one of the names."""
@@ -85,23 +78,6 @@ class Script:
             return ours | theirs  # of sets and of booleans
 
         return Script(**{each.name: both(each.name) for each in fields(Script)})
-
-
-def script_in(root: Root, words: Sequence[str]) -> tuple[str, Script] | None:
-    """The Python script that a command starts, as a path from the root, and what it shows with the modules that it
-    imports from its folder and the root; none where no word is such a file, or one is no Python that can be read."""
-    from prereg.study.command import script_of
-
-    # `torchrun ... train.py`: the first word that is a file of the root, whatever stands before it.
-    for word in words:
-        path = script_of(root.path, word)
-        if path is None or path.suffix != ".py":
-            continue
-        with suppress(SyntaxError, ValueError, OSError, RecursionError):
-            folders = (path.parent, root.path, root.path / "src")
-            return path.relative_to(root.path).as_posix(), read_script(path, folders)
-        return None
-    return None
 
 
 def read_script(path: Path, folders: Sequence[Path] = ()) -> Script:
@@ -135,8 +111,6 @@ def parse_script(source: bytes) -> Script:
         headers=tuple(dict.fromkeys(_headers(calls, nodes))),
         tables=tuple(dict.fromkeys(text for text in strings if _is_table(text))),
         modules=tuple(dict.fromkeys(_modules(nodes))),
-        shares_generator=any(map(_shuffles_by_global_generator, calls)),
-        states_matches=b"must_match" in source,
     )
     return _with_ablate(script, nodes, calls, strings)
 
@@ -144,13 +118,6 @@ def parse_script(source: bytes) -> Script:
 def _is_table(text: str) -> bool:
     # Not a bare ending (`path + ".csv"`), and no sentence that ends in a name.
     return text.endswith(_TABLES) and text not in _TABLES and len(text.split()) == 1 and len(text) < 200
-
-
-def _shuffles_by_global_generator(call: ast.Call) -> bool:
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    options = {keyword.arg: keyword.value for keyword in call.keywords}
-    # `**options` may hold a generator.
-    return name == "DataLoader" and _literal(options.get("shuffle")) is True and not {"generator", None} & set(options)
 
 
 def _modules(nodes: Sequence[ast.AST]) -> Iterator[str]:

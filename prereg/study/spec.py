@@ -272,10 +272,7 @@ class Study(StudyFields):
 
     def metric(self, name: str) -> Metric | None:
         """The declaration of a metric: the tool's, or the study's own; none where only the user's trainer knows it."""
-        for own in self.measure.own:
-            if own.name == name:
-                # The study's own word first, then the catalogue's.
-                return Metric(own.name, own.unit, own.better, "own", own.definition.rstrip("."))
+        # The study's own word first, then the catalogue's.
         declared = self.metrics.declare.get(name)
         if declared is not None:
             return Metric(name, declared.unit, declared.better, "own", declared.definition.rstrip("."))
@@ -289,10 +286,8 @@ class Study(StudyFields):
 
     @property
     def own_units(self) -> dict[str, str]:
-        """Unit of each of the study's own metrics, and of those that it declares."""
-        return {own.name: own.unit for own in self.measure.own} | {
-            name: declared.unit for name, declared in self.metrics.declare.items()
-        }
+        """Unit of each metric that the study declares."""
+        return {name: declared.unit for name, declared in self.metrics.declare.items()}
 
     @property
     def step_name(self) -> str:

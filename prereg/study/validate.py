@@ -17,8 +17,10 @@ settings exclude each other it is a row of `prereg.study.conflicts` instead.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from math import isclose
 from typing import TYPE_CHECKING, Final
 
@@ -39,7 +41,6 @@ from prereg.study.command import check_command_words
 from prereg.study.conflicts import OF_BLOCKS, OF_CLAIMS, OF_SETTINGS, Conflict, conflicts
 from prereg.study.designs.per_task import check_per_task
 from prereg.study.designs.tune import check_tune
-from prereg.study.handover import unrecorded
 from prereg.study.macros import all_seeds, two_margins
 from prereg.study.measure import check_known, check_suite, of_each_task
 from prereg.study.presentation import check_labels, check_report
@@ -218,14 +219,16 @@ def _check_metric(study: Study, name: str, claim: Claim) -> None:
     # Which metrics there will be: of the built-in trainer all are known, of a command those that its columns
     # name.
     if study.trainer == "gpt":
-        if declared is not None and declared.suite != "own":
+        if declared is not None:
             _check_recorded(study, name, claim, declared)
         _check_comparable(study, name, claim)
     elif study.metrics.columns and claim.metric not in study.metrics.columns:
         columns = tuple(study.metrics.columns)
         shown = f"metrics.columns names {listed(columns)}, and no others are read"
         otherwise = f"columns: {{{claim.metric}: COLUMN}}, with the column that holds it"
-        fault, fix = unrecorded(claim.metric, study.hypotheses[name].claim, columns, shown, otherwise)
+        near = _nearest_metric(claim.metric, columns)
+        fix = f"claim: {study.hypotheses[name].claim.replace(claim.metric, near)}" if near else otherwise
+        fault = f"no run records {claim.metric}: {shown}"
         raise field_error((*place, "claim"), fault, "a metric that metrics.columns names", fix)
     if claim.metric.startswith("harness/") and study.measure.harness is None:
         fault = f"{name} needs {claim.metric} and no harness is declared"
@@ -234,6 +237,26 @@ def _check_metric(study: Study, name: str, claim: Claim) -> None:
         required = "its logarithm, or the loss it comes from: a mean of raw perplexities is ruled by its worst run"
         fault = f"raw differences of {claim.metric}"
         raise field_error((*place, "scale"), fault, required, "claim val/loss, or scale: log")
+
+
+_SAME = (("valid", "val"), ("validation", "val"), ("eval", "val"), ("dev", "val"), ("accuracy", "acc"))
+
+
+def _nearest_metric(name: str, recorded: tuple[str, ...]) -> str:
+    """Return the one of the names that most likely means the same; empty where none does.
+
+    >>> _nearest_metric("val/accuracy", ("loss", "valid_acc"))
+    'valid_acc'
+    """
+
+    def plain(text: str) -> str:
+        words = re.findall("[a-z0-9]+", text.lower())
+        return " ".join(dict(_SAME).get(word, word) for word in words)
+
+    # Of two names that read alike the first is the one that is suggested.
+    name_by_plain = {plain(metric): metric for metric in reversed(recorded)}
+    close = get_close_matches(plain(name), name_by_plain, n=1, cutoff=0.8)
+    return name_by_plain[close[0]] if close else ""
 
 
 def _check_recorded(study: Study, name: str, claim: Claim, declared: Metric) -> None:
@@ -405,8 +428,7 @@ def _check_level(study: Study, metric: str) -> None:
     if _one_value(study, metric):
         required = "a metric that is evaluated during training"
         raise field_error(place, f"{metric} has no curve", required, "val/loss: 3.0")
-    own = {each.name for each in measure.own}
-    recorded = declared is not None and (declared.suite in measure.recorded or metric in own)
+    recorded = declared is not None and declared.suite in measure.recorded
     if study.trainer == "gpt" and not recorded:
         raise field_error(place, f"{metric} is not recorded", "a recorded metric", "val/loss: 3.0")
 
@@ -428,10 +450,7 @@ def _check_step_of_level(study: Study, metric: str) -> None:
 def _one_value(study: Study, metric: str) -> str:
     """Why a metric has one value, at the end of a run; nothing where it has a curve."""
     declared, measure = study.metric(metric), study.measure
-    if study.trainer == "gpt" and (
-        (declared is not None and declared.suite in measure.at_end)
-        or any(own.name == metric and own.at_end for own in measure.own)
-    ):
+    if study.trainer == "gpt" and declared is not None and declared.suite in measure.at_end:
         return f"{metric} has no curve, for it is measured at the end"
     by_nature = metric.startswith("harness/") or (declared is not None and declared.suite in ("speed", "cost"))
     return f"{metric} has no curve" if by_nature else ""

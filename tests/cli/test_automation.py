@@ -55,20 +55,6 @@ def test_check_of_several_valid_studies_answers_each_in_json(
     assert [one["study"]["study"] for one in json.loads(capsys.readouterr().out)] == list(names)
 
 
-def test_published_figures_are_checked_with_their_study(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`studies/*.yaml` of a shell names them too, and pre-commit passes them where they change."""
-    (tmp_path / "studies").mkdir()
-    study = Path(shutil.copy(ROOT / "studies" / "embnorm.yaml", tmp_path / "studies"))
-    published = study.with_name("embnorm.published.yaml")
-    block = re.search(r"```yaml\n(.*?)```", (ROOT / "docs" / "published.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert block is not None
-    published.write_text(block[1], encoding="utf-8")
-    assert ablate(monkeypatch, "check", study, published) == 0
-    assert capsys.readouterr().out.startswith("embnorm: ")
-
-
 @pytest.fixture
 def repository(decided: House, tmp_path: Path) -> Path:
     """A git repository with a decided study, its committed evidence aside, and two that are not registered."""

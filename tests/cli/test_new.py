@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 import ablate as api
 from ablate.cli import app
-from prereg.documents.published import json_schema
 from prereg.errors import StudyError
 from prereg.study.load import load_study
+from prereg.study.schema import json_schema
 
 TEMPLATES = tuple(api.templates())
 OF_COMMITS = "commits"
@@ -133,7 +133,6 @@ def test_a_study_lands_in_the_repository_around_and_under_its_own_title(
         ("a #b", "gpt", "'a #b'"),
         ("x\nseeds: [1]", "gpt", ""),
         ("mine.yaml", "gpt", "ablate new mine"),
-        ("mine.published", "gpt", "ablate new mine"),
         ("nul", "gpt", "the name of a device on Windows"),
         ("mine", "hugging", "did you mean 'huggingface'?"),
     ],

@@ -126,7 +126,6 @@ TRAIN = {"gain": {"claim": "layernorm lowers train/loss", "smallest": 0.1}}
 ROLES = {"order": ["primary", "guardrail"]}
 WILCOXON = {"test": "wilcoxon"}
 OPTIM = {"lr": 0.1, "steps": 4, "optim": {"name": "sgd"}}
-WORST = {"name": "own/worst", "entry_point": "mine:worst", "better": "lower", "unit": "nats", "definition": "Worst."}
 MINE: dict[str, Any] = {"trainer": "command", "command": ["python", "t.py"], "base": {"lr": 0.1},
                         "variants": {"none": {}, "layernorm": {"lr": 0.2}}}  # fmt: skip
 
@@ -444,31 +443,8 @@ REFUSALS: list[Row] = [
     (one_claim, {"analysis": {"least_pairs": 1}}, "analysis.least_pairs", "found 1"),
     (one_claim, {"seeds": 10, "stopping": {"looks": [3, 10]}, "analysis": {"test": "sign_flip"}},
      "analysis.test", "test is 'sign_flip' and stopping has 'looks'"),
-    # Checks, metrics and tasks of the user's own.
-    (small_study, {"checks": [{"name": "looked", "entry_point": "mine"}]}, "checks[0].entry_point", "found \"mine\""),
-    (small_study, {"checks": [{"name": "looked", "entry_point": "mine:"}]}, "checks[0].entry_point",
-     "found \"mine:\""),
-    (small_study, {"checks": [{"name": "looked", "entry_point": "../mine:look"}]},
-     "checks[0].entry_point", "found \"../mine:look\""),
-    (small_study, {"checks": [{"name": "looked", "entry_point": "mine:look()"}]},
-     "checks[0].entry_point", "found \"mine:look()\""),
-    (small_study, {"checks": [{"name": "looked", "entry_point": "mine:a.b"}]},
-     "checks[0].entry_point", "found \"mine:a.b\""),
-    (small_study, {"checks": [{"name": "looked", "entry_point": ":look"}]}, "checks[0].entry_point",
-     "found \":look\""),
-    (small_study, {"checks": [{"name": "looked", "entry_point": "mine:look"}] * 2},
-     "checks", "check 'looked' is given twice"),
-    (tiny, {"hypotheses": TRAIN, "measure": {"own": [WORST, WORST]}},
-     "measure.own", "metric 'own/worst' is given twice"),
-    (tiny, {"hypotheses": TRAIN, "measure": {"own": [WORST | {"name": "val/loss"}]}},
-     "measure.own[0].name", "found \"val/loss\""),
-    (tiny, {"hypotheses": TRAIN, "measure": {"own": [WORST | {"entry_point": "mine"}]}},
-     "measure.own[0].entry_point", "found \"mine\""),
+    # Metrics and tasks.
     (tiny, {"claim": "layernorm does_not_worsen own/worst"}, "hypotheses.gain.claim", "'own/worst' is not a metric"),
-    (tiny, {"claim": "layernorm lowers own/worst", "read": "area", "measure": {"own": [WORST]}},
-     "hypotheses.gain.read", "has no curve"),
-    (tiny, MINE | {"claim": "layernorm lowers dev/loss", "measure": {"own": [WORST]}},
-     "measure.own", "own is given and trainer is 'command'"),
     (tiny, {"hypotheses": TRAIN, "measure": {"harness": {"tasks": "tasks/mine", "shots": [0, 0]}}},
      "measure.harness.shots", "number of examples 0 is given twice"),
     (tiny, {"hypotheses": TRAIN, "measure": {"harness": {"tasks": "../elsewhere"}}},

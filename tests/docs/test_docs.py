@@ -18,21 +18,11 @@ import ablate as api
 from ablate import cli
 from ablate.creating import STEPS
 from ablate.judge.stats import t_power
-from ablate.workspace import Workspace, published_beside
-from prereg.documents.published import (
-    Published,
-    PublishedFigure,
-    PublishedLook,
-    check_published,
-    published_from_document,
-)
-from prereg.registry.paths import PUBLISHED_SUFFIX
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-STUDIES = sorted(path for path in (ROOT / "studies").glob("*.yaml") if not path.name.endswith(PUBLISHED_SUFFIX))
-PUBLISHED = sorted((ROOT / "studies").glob(f"*{PUBLISHED_SUFFIX}"))
+STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
 
 
 def verbs() -> dict[str, Any]:
@@ -71,22 +61,6 @@ def test_every_command_has_the_common_options(verb: str) -> None:
 def test_every_study_loads_and_this_version_can_carry_it_out(path: Path) -> None:
     case = api.check(path)
     assert case.study.study == path.stem
-
-
-def test_every_file_of_published_figures_has_its_study_and_can_be_read() -> None:
-    for path in PUBLISHED:
-        case = Workspace().open(path.with_name(path.name.removesuffix(PUBLISHED_SUFFIX) + ".yaml"))
-        assert published_beside(case) is not None, path
-
-
-def test_the_published_figures_in_the_docs_are_ones_that_the_embnorm_study_can_stand_beside() -> None:
-    text = (ROOT / "docs" / "published.md").read_text(encoding="utf-8")
-    block = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
-    assert block is not None
-    published = published_from_document(yaml.safe_load(block[1]))
-    check_published(published, api.load(ROOT / "studies" / "embnorm.yaml"))
-    fields = {*Published.model_fields, *PublishedFigure.model_fields, *PublishedLook.model_fields}
-    assert {field for field in fields if f"`{field}`" not in text} == set()
 
 
 def test_the_embnorm_study_has_seeds_that_no_registered_study_had() -> None:

@@ -29,7 +29,6 @@ from own_trainer import OwnHouse, own_document
 from test_cli import ablate
 
 from ablate import cli
-from prereg.documents.published import published_from_document
 from prereg.study.designs.per_task import said_once
 from prereg.study.load import load_study
 
@@ -101,9 +100,6 @@ def check_parses(line: str) -> None:
 
 def check_yaml(given: dict[str, Any], folder: Path) -> None:
     """A study, a file next to one, or a fragment that makes a study of a script another one."""
-    if "figures" in given:
-        published_from_document(given)
-        return
     house = OwnHouse(folder / "house")
     if "study" in given:
         load_study(house.write(given))

@@ -16,12 +16,12 @@ from ablate.records.run_record import RunRecord
 from docs.generator import PAGES
 from docs.generator.markdown import anchor
 from docs.generator.parts import commands
-from prereg.documents.published import json_schema
 from prereg.metrics.catalogue import METRICS, SUITES
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import ENTRY_KINDS, Event
 from prereg.registry.paths import Root
 from prereg.rule.condition import DEEPEST, MEANS, STATES, parse_condition
+from prereg.study.schema import json_schema
 from prereg.study.verbs import MEANS_OF_VERBS, VERBS
 
 ROOT = Path(__file__).resolve().parents[2]

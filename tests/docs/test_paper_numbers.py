@@ -17,9 +17,6 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from prereg.documents.published import published_from_document
-from prereg.yaml_reader import parse_yaml
-
 ROOT = Path(__file__).resolve().parents[2]
 REPORTS = ROOT / "reports"
 PAGE = (REPORTS / "README.md").read_text(encoding="utf-8")
@@ -184,14 +181,3 @@ def test_the_table_of_requirements_is_counted_right() -> None:
         assert not counts, counts
         counted.append(f"**{letter}** {', '.join(words)}.")
     assert " ".join(counted) in REQUIREMENTS
-
-
-@pytest.mark.parametrize("study", ["normplace", "normplace-narrow"])
-def test_the_source_of_norm_placement_has_no_value_where_it_reports_a_spike(study: str) -> None:
-    document = parse_yaml((ROOT / "studies" / f"{study}.published.yaml").read_bytes(), {}, first="source: TEXT")
-    published = {figure.metric: figure.published for figure in published_from_document(document).figures}
-    layers = {metric: set(values) for metric, values in published.items() if metric.startswith("grad/layer_")}
-    assert {metric for metric, arms in layers.items() if any(arm.startswith("pre-") for arm in arms)} == {
-        f"grad/layer_{layer}" for layer in (3, 6, 9, 11)
-    }
-    assert any(arm.startswith("post-") for arm in layers["grad/layer_0"])

@@ -223,7 +223,7 @@ def test_runs_of_a_gpu_start_with_what_deterministic_products_need_and_one_at_a_
     specs = plan(require_registered(case))
     for name in ("cpu", "cuda:0"):
         with pytest.raises(StartedError), (tmp_path / "log").open("w") as log:
-            pool.Pool(specs, Place(case.root.path, case.root.path, name), log).__enter__()
+            pool.Pool(specs, Place(case.root.path, name), log).__enter__()
     assert "CUBLAS_WORKSPACE_CONFIG" not in started[0]
     assert ENVIRONMENT.items() <= started[1].items()
 
@@ -243,7 +243,7 @@ def test_what_forks_the_trainer_does_not_ask_cuda(
         return "An Accelerator"
 
     monkeypatch.setattr(torch.cuda, "get_device_name", name_of)
-    ended = run_alone(spec, tmp_path / "run", Place(case.root.path, case.root.path, "cuda:0"))
+    ended = run_alone(spec, tmp_path / "run", Place(case.root.path, "cuda:0"))
     assert ended.status == "failed", "there is no GPU here: the trainer itself must have found out"
     assert "get_device_name" not in (tmp_path / "run" / "stderr.txt").read_text()
     assert set(asked.read_text().split()) == {str(os.getpid())}, "nobody but the caller, who forks no trainer"

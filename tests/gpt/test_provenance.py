@@ -41,7 +41,7 @@ def test_every_module_that_a_run_loads_is_hashed(house: House, tmp_path: Path, m
     spec, home = plan(registration)[0], tmp_path / "run"
     assert isinstance(spec, RunSpec)
     home.mkdir()
-    paths = {"root": house.path, "corpora": house.path / "data" / "corpora", "study_folder": house.path}
+    paths = {"root": house.path, "corpora": house.path / "data" / "corpora"}
     job = RunJob.model_validate(spec.model_dump() | {"paths": Paths(**paths)})
     (tmp_path / "config.json").write_text(job.model_dump_json())
     # Without a compiler on its path the trainer takes torch's operators: compiling takes longer than all else.

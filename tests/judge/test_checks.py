@@ -32,7 +32,6 @@ from ablate.judge.audit.audit import WITH_BODIES, admissible, audit, rows, why
 from ablate.judge.audit.checks import BODIES, DECLARED, AuditContext
 from ablate.judge.audit.checks import check_body as body_of
 from ablate.judge.audit.history import Starts, starts_of
-from ablate.judge.audit.user_checks import OWN
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Check
 from ablate.records.evidence import Evidence
@@ -274,7 +273,7 @@ def promised() -> tuple[Registration, Evidence]:
 
 
 def require_declared(check: Check) -> None:
-    row = DECLARED[OWN if check.name.startswith(OWN) else check.name]
+    row = DECLARED[check.name]
     assert check.severity in row.consequence, (check.name, check.severity, row.consequence)
 
 
@@ -444,7 +443,7 @@ def test_earlier_decisions_are_in_the_report_and_the_first_has_none(promised: tu
 
 
 @pytest.mark.slow
-def test_the_checks_of_findings_looks_and_a_users_own_are_declared_too() -> None:
+def test_the_checks_of_findings_and_looks_are_declared_too() -> None:
     study = one_claim(decision=[{"verdict": "yes", "when": "supported(h)"}, {"verdict": "inconclusive"}])
     variants = {"none": {}, "layernorm": {"model.width": 32}, "rmsnorm": {"optim.lr": 0.1}}
     for made in (
@@ -452,7 +451,6 @@ def test_the_checks_of_findings_looks_and_a_users_own_are_declared_too() -> None
         make_evidence(small_study(seeds=[1, 2, 3, 4], stopping={"looks": [2, 4]})),
         make_evidence(small_study(variants=variants)),
         with_amendments(*make_evidence(small_study()), ("runs started", [("seeds", [1], [1, 2, 3, 4, 5])])),
-        make_evidence(small_study(checks=[{"name": "mine", "entry_point": "mine:look"}])),
     ):
         found = decide(*made)
         assert found.checks

@@ -537,7 +537,7 @@ SEEDS = {"slow": [1, 2, 3, 4, 5], "fast": [11, 12, 13]}
 def test_the_schema_takes_seeds_by_arm(tmp_path: Path) -> None:
     jsonschema = pytest.importorskip("jsonschema")
 
-    from prereg.documents.published import json_schema
+    from prereg.study.schema import json_schema
 
     document = yaml.safe_load(OwnHouse(tmp_path).write(seeds=SEEDS, analysis={"test": "welch"}).read_text())
     assert jsonschema.Draft202012Validator(json_schema()).is_valid(document)

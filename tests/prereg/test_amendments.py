@@ -63,8 +63,6 @@ def after(
         ("stopping", "fixed", {"looks": [3, 5]}, (ALL, ARMS, False)),
         ("decision[0].when", "a", "b", (set(), set(), True)),
         ("decision", [1], [1, 2], (set(), set(), True)),
-        ("checks", [], [1], (set(), set(), True)),
-        ("own_checks.mine.sha256", "a", "b", (set(), set(), True)),
         ("a field of a later version", 1, 2, (ALL, ARMS, True)),
     ],
 )

@@ -19,7 +19,7 @@ from prereg.documents.forms import osf
 from prereg.documents.page import markdown
 from prereg.documents.sentences import fields_with_words
 from prereg.errors import StudyError
-from prereg.registry.paths import PUBLISHED_SUFFIX, Root
+from prereg.registry.paths import Root
 from prereg.rule.condition import parse_condition
 from prereg.study.load import load_study
 from prereg.study.spec import Study, study_from_document
@@ -67,8 +67,6 @@ def told(source: StudyFacts) -> dict[str, str]:
 def in_the_repository() -> list[StudyFacts]:
     sources = []
     for path in sorted((ROOT / "studies").glob("*.yaml")):
-        if path.name.endswith(PUBLISHED_SUFFIX):
-            continue
         sources.append(registered_facts(Root(ROOT), path.stem) or StudyFacts(load_study(path).study))
     return sources
 

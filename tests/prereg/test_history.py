@@ -145,24 +145,6 @@ def test_a_difference_that_does_not_fit_is_not_forced(tmp_path: Path) -> None:
     assert "not to the hash" in earlier.unknown
 
 
-CHECKED = EMBNORM.replace("hypotheses:\n", 'checks: [{name: looked, entry_point: "mine:look"}]\n\nhypotheses:\n', 1)
-
-
-def test_the_code_of_own_checks_is_part_of_an_earlier_promise(tmp_path: Path) -> None:
-    root, loaded = house_with(tmp_path, EMBNORM)
-    first(root, loaded)
-    code = root.studies / "mine.py"
-    code.write_text("def look(records):\n    return True\n")
-    then(root, CHECKED)
-    code.write_text("def look(records):\n    return False\n")
-    then(root, CHECKED)
-    then(root, EMBNORM)
-    found = past_registrations(root, "embnorm", entries(root))
-    assert [one.proven for one in found] == [True] * 4
-    assert len({one.entry.registration for one in found}) == 3, "the first and the last promise the same"
-    assert [len((one.document or {}).get("checks", ())) for one in found] == [0, 1, 1, 0]
-
-
 def test_the_scripts_of_a_users_own_trainer_are_part_of_an_earlier_promise(tmp_path: Path) -> None:
     text = (Path(__file__).resolve().parents[2] / "studies" / "own-trainer.yaml").read_text(encoding="utf-8")
     root, _ = house_with(tmp_path)

@@ -257,7 +257,6 @@ def test_every_suite_is_recorded_when_it_was_promised(house: House) -> None:
         absent
         <= {
             "cost/peak_memory",  # where the machine does not tell
-            "speed/measure_own_s",
             # A text of letters, spaces and full stops.
             *(f"{stem}_{kind}" for stem in ("val/accuracy", "embedding/norm") for kind in TOKEN_CLASSES[1:]),
         }

@@ -71,17 +71,6 @@ def test_a_percentage_is_a_ratio_in_the_direction_of_the_claim(claim: str, small
     assert study.claims["h"].percent == one.percent
 
 
-def test_the_direction_of_worse_comes_from_a_metric_of_the_studys_own_too() -> None:
-    own = {"name": "own/score", "entry_point": "mine:score", "better": "higher", "definition": "A score."}
-    study = one_claim(
-        hypotheses={"h": {"claim": "layernorm does_not_worsen own/score", "smallest": "2%"}},
-        measure={"every": 20, "own": [own]},
-    )
-    assert study.hypotheses["h"].smallest == pytest.approx(-log(0.98))
-    turned = margin("layernorm does_not_worsen val/loss", "2%", better="higher")
-    assert turned.hypotheses["h"].smallest == pytest.approx(-log(0.98))
-
-
 @pytest.mark.parametrize("word", ["0%", "100%", "-2%", "%", "2%%", "1e400%"])
 def test_a_least_fall_in_percent_lies_between_nothing_and_all(word: str) -> None:
     with pytest.raises(ClaimError, match="a least effect"):

@@ -25,6 +25,8 @@ USED: dict[FieldPath, str] = {
     ("base_runs",): "base_runs: shared",
     ("on_divergence",): "on_divergence: rank",
     ("stopping", "evidence"): "stopping: {evidence: e_process, max_seeds: 8}",
+    ("checks",): "checks: [{name: looked, entry_point: 'mine:look'}]",
+    ("measure", "own"): "measure: {own: [{name: own/worst, entry_point: 'mine:worst'}]}",
     ("measure", "uneven_steps"): "measure: {uneven_steps: a shorter schedule is the question}",
 }
 """Each removed field, as a study file wrote it."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 from evidence_factory import make_evidence, one_claim, small_study, with_amendments
-from metric_samples import as_embnorm, full, with_blocks, with_published
+from metric_samples import as_embnorm, full, with_blocks
 from report_samples import factorial, told, told_of
 from snapshot import assert_snapshot
 from study_samples import of_components, unpaired
@@ -60,7 +60,7 @@ GAIN_LN = {"val/loss": {"layernorm": -0.06}}
 LOOKS = {"looks": [3, 5, 8], "spending": "pocock"}
 AFTER = ("outcomes read", [("variants.rmsnorm.model.embedding_norm", "layernorm", "rmsnorm")])
 ACCOUNTS: dict[str, Callable[[], ReportContext]] = {
-    "whole": lambda: with_text(with_published(as_embnorm())),
+    "whole": lambda: with_text(as_embnorm()),
     "inadmissible": lambda: with_blocks(full("inadmissible"), {"none": 3, "layernorm": 3, "rmsnorm": 2}),
     "incomplete": lambda: full("incomplete"),
 }

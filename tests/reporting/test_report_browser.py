@@ -137,13 +137,13 @@ def test_the_browser_itself_sees_no_script_and_reports_a_bad_page(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "row"), [(1200, "table-row"), (720, "grid"), (390, "grid")])
-def test_published_figures_are_stacked_on_a_phone_and_scroll_nowhere(width: int, row: str, tmp_path: Path) -> None:
+def test_wide_tables_are_stacked_on_a_phone_and_scroll_nowhere(width: int, row: str, tmp_path: Path) -> None:
     measured, _ = opened(full_page(), width, tmp_path)
     tables = measured["tables"]
     assert isinstance(tables, list)
     stacked = [(over, how) for of_ours, over, how in tables if of_ours]
-    # The other tests, two published figures, the arms, the hypotheses and the decision list.
-    assert stacked == [(0, row)] * 6
+    # The other tests, the arms, the hypotheses and the decision list.
+    assert stacked == [(0, row)] * 4
     others = [(over, how) for of_ours, over, how in tables if not of_ours]
     assert {how for _, how in others} == {"table-row"}
     assert any(over > 0 for over, _ in others) == (width < 720), "or a table that scrolls would not be seen here"
@@ -151,7 +151,7 @@ def test_published_figures_are_stacked_on_a_phone_and_scroll_nowhere(width: int,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
-def test_published_figures_and_a_reliability_curve_fit_a_page_and_a_phone(width: int, tmp_path: Path) -> None:
+def test_a_reliability_curve_fits_a_page_and_a_phone(width: int, tmp_path: Path) -> None:
     account = full()
     asked = account.study.model_copy(
         update={"report": account.study.report.model_copy(update={"show": ("reliability",)})}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from evidence_factory import make_evidence
-from metric_samples import BINS, as_embnorm, full, with_bins, with_blocks, with_published, with_rows
+from metric_samples import BINS, as_embnorm, full, with_bins, with_blocks, with_rows
 from report_samples import ENDINGS, Ending, document, told, told_of
 
 from ablate.reporting import charts, markdown
@@ -132,29 +132,6 @@ def test_values_over_many_powers_of_ten_have_a_logarithmic_scale_and_of_either_s
     signed = replace(account, evidence=replace(account.evidence, metrics=metrics))
     figure = figures_of(signed, "grad/layer")["grad/layer by block"]
     assert "logarithmic" not in figure.caption and drawn(figure).startswith("<svg")
-
-
-def test_published_values_of_blocks_are_drawn_beside_those_of_their_arm() -> None:
-    account = with_blocks(told(), {"none": 3, "layernorm": 3, "rmsnorm": 3})
-    name = "grad/layer by block"
-    alone = figures_of(account, "grad/layer")[name]
-    assert "published" not in alone.caption and ">published<" not in drawn(alone)
-
-    values = {0: 7.2e-12, 2: 0.223}
-    table = [
-        {"label": f"block {block}", "metric": f"grad/layer_{block}", "published": {"none": value}, "note": "A table."}
-        for block, value in values.items()
-    ]
-    table += [{"label": "one", "metric": "grad/layer_1", "published": {"rmsnorm": 5.0}, "note": "A single value."}]
-    made = figures_of(with_published(account, figures=table), "grad/layer")[name]
-    assert "published values (A made-up table, Table 1). The scale is logarithmic." in made.caption
-    (panel,) = made.panels
-    rows = [row for chart in panel.make().layer for row in getattr(chart.data, "values", ()) if "low" not in row]
-    places = {(row["x"], row["mean"]) for row in rows if "name" not in row}
-    assert set(values.items()) <= places  # each at its block
-    assert 5.0 not in {value for _, value in places}  # one block is no curve
-    assert drawn(made).count(">published</text>") == 1
-    assert "published (none) 0.223" in panel.words
 
 
 def test_no_recorded_final_value_is_lost_they_are_in_values_csv() -> None:

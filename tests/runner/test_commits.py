@@ -399,7 +399,9 @@ def test_a_promise_without_commits_has_the_hash_that_it_had(own_house: OwnHouse)
     registration = own_house.register()
     lock = json.loads((own_house.path / "studies" / "own.lock.json").read_text())
     assert "commits" not in lock
-    parts = {name: lock[name] or None for name in ("corpus", "scripts", "data_files", "data", "tasks", "own_checks")}
+    parts = {
+        name: lock.get(name) or None for name in ("corpus", "scripts", "data_files", "data", "tasks", "own_checks")
+    }
     promise = {"study": lock["study"], "factor_order": [], **parts}
     assert registration.sha256 == sha256_of(promise | {"run_order": "mirrored_rotation"})
     # Nor does the order of runs move the hash of a promise from before there was one.
@@ -511,25 +513,6 @@ def test_a_trial_starts_from_commits(house: CommitHouse) -> None:
     trial = api.try_out(path, workspace=QUIETLY)
     assert [problem.run for problem in trial.problems] == ["after/4"]
     assert {run.variant: run.status for run in trial.runs} == {"before": "done", "after": "failed"}
-
-
-def test_a_value_that_no_commit_takes_is_named(house: CommitHouse) -> None:
-    takes = (
-        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', type=float, default=0.1)\n"
-    )
-    house.script(takes)
-    house.commit("Old")
-    house.git("tag", "-f", "v1")
-    house.script(takes + "parser.add_argument('--seed', type=int)\n")
-    house.commit("New")
-    # Below the root lies a script that reads everything; it is the code of no arm.
-    document = commits_document(variants={"before": {"commit": "v1", "lr": 0.2}, "after": {"commit": "HEAD"}})
-    error = refusal(house, variants=document["variants"])
-    assert "arms differ in lr, and nothing hands it over" in error.found
-    # What one commit alone takes otherwise is for nobody to refuse.
-    house.script(BEFORE)
-    house.commit("Newest")
-    registered(house, variants=document["variants"])
 
 
 @pytest.mark.usefixtures("no_reports")

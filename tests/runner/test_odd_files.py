@@ -19,11 +19,9 @@ from ablate.cli import main as command_line
 from ablate.records.store import RunFolder
 from ablate.runner.messages import said
 from ablate.verification.verify import verify_target
-from prereg.documents.published import load_published
 from prereg.errors import EvidenceError, LedgerError, RegistrationError, StudyError
 from prereg.registry.disk import open_regular, read_regular, write_from, write_whole
 from prereg.registry.ledger import Ledger
-from prereg.registry.paths import Root
 from prereg.registry.registration import read_lock
 from prereg.study.load import load_study
 
@@ -73,10 +71,6 @@ def test_a_pipe_in_any_place_is_one_message(tmp_path: Path) -> None:
         read_lock(studies / "own.lock.json")
     assert "own.lock.json: missing" in str([item.faults for item in verify_target(study).items])
     restored(studies / "own.lock.json")
-    os.mkfifo(studies / "own.published.yaml")
-    with pytest.raises(StudyError, match="it is a FIFO"):
-        load_published(Root(house.path), load_study(study).study)
-    (studies / "own.published.yaml").unlink()
     lock = studies / ".ledger.lock"
     lock.unlink(missing_ok=True)
     os.mkfifo(lock)

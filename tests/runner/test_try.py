@@ -19,7 +19,8 @@ from ablate.judge.design.assumptions import variances
 from ablate.judge.stats import t_power
 from ablate.records.store import RunFolder
 from ablate.runner.trial import Trial, TrialRun, TrialSpread
-from ablate.trying import spread_over_seeds
+from ablate.trying import spread_over_seeds, untried
+from ablate.workspace import Workspace
 from prereg.registry.paths import Root
 
 TRIAL = Trial(
@@ -188,6 +189,9 @@ def test_a_study_without_a_slip_has_costs_and_no_values(own_house: OwnHouse) -> 
     after = own_house.snapshot()
     assert {name for name in after if name not in before} == {"studies/own.yaml"}
     text = trial.model_dump_json()
+    assert untried(Workspace().open(own_house.study)) == ""
+    own_house.script(f"{SCRIPT}# edited\n")
+    assert untried(Workspace().open(own_house.study)).startswith("no trial of this study with this code: ablate try ")
     assert "1.8765" not in text and "2.9987" not in text  # what the slow arm records: 2 - lr and 3 - lr / 100
 
 
@@ -204,6 +208,7 @@ def test_a_run_beyond_the_limit_is_stopped_and_read_as_far_as_it_goes(own_house:
     trial = tried(own_house, SCRIPT, **long)
     assert {run.status for run in trial.runs} == {"stopped"} and trial.seconds_in_all is None
     assert "had not recorded val/loss yet" in trial.notes[0]
+    assert "it is not known that every value and the seed reach the script" in trial.notes[-1]
     short = tried(own_house, SCRIPT, **(long | {"options": {"replaced": ["steps=5"]}}))
     assert short.problems == () and {run.steps for run in short.runs} == {5} and short.seconds_in_all is None
 
@@ -370,3 +375,18 @@ def test_the_command_names_problems_and_ends_with_2(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0 and json.loads(capsys.readouterr().out)["problems"] == []
+
+
+def test_a_run_of_a_script_that_was_never_tried_says_so_once(
+    own_house: OwnHouse, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = own_house.write()
+    remark = (
+        f"no trial of this study with this code: ablate try {path} finds a value or seed that never reaches the script"
+    )
+    monkeypatch.setattr(sys, "argv", ["ablate", "run", str(path), "--jobs", "0"])
+    for times in (1, 0):
+        with pytest.raises(SystemExit):
+            main()
+        said = capsys.readouterr()
+        assert (said.out + said.err).count(remark) == times

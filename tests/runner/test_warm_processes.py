@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere serve
 def server(place: Path, log: str) -> Pool:
     assert isinstance(pool.subprocess, WarmSubprocess), "what every test that is not cold has in its place"
     with (place / log).open("w") as stream:
-        return Pool((), Place(place, place), stream).__enter__()
+        return Pool((), Place(place), stream).__enter__()
 
 
 @pytest.mark.slow

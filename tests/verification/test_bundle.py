@@ -599,33 +599,3 @@ def test_single_changed_bytes_of_every_region_and_stretch_are_all_found(n: int, 
     assert missed == []
     broken.write_bytes(whole)
     assert checked(broken).intact, "and the bundle itself is sound"
-
-
-@pytest.mark.slow
-def test_a_strangers_own_checks_are_never_executed_and_taken_as_told(house: House, tmp_path: Path) -> None:
-    beside = house.path / "studies" / "looks_at_runs.py"
-    beside.write_text(
-        "def complete(records):\n    open('executed', 'a').close()\n    return len(records.runs) == 4, 'four runs'\n"
-    )
-    check = {"name": "complete", "entry_point": "looks_at_runs:complete", "consequence": "inadmissible"}
-    study = house.write(tiny_document(seeds=[1, 2], checks=[check]))
-    api.run(study, workspace=api.Workspace(console=QUIET))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(house.path)
-        api.decide(study)
-    assert (house.path / "executed").exists(), "the check ran when the study was decided"
-    found = bundled(study, out=tmp_path / "own.ablate.zip")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path)
-        seen = checked(found.path)
-    assert seen.intact, faults(seen)
-    assert not (tmp_path / "executed").exists()
-    assert "not run again; taken from verdict.json: own check: complete" in notes(seen)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path)
-        here = verify_target(study)
-        assert here.intact and "not run again; taken from verdict.json" in notes(here), faults(here)
-        (house.path / "reports" / "tiny" / "verdict.json").unlink()
-        here = verify_target(study)
-        assert here.intact and "found is in verdict.json, which is not here" in notes(here), faults(here)
-    assert not (tmp_path / "executed").exists()

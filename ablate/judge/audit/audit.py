@@ -24,13 +24,12 @@ from ablate.judge.audit import (
     runs,
     sensitivity,
     tuning,
-    user_checks,
 )
 from ablate.judge.audit.checks import BODIES, DECLARED, AuditContext
-from ablate.judge.verdict import OWN, Check, Severity
+from ablate.judge.verdict import Check, Severity
 
 WITH_BODIES = (
-    ledger, runs, pairs, history, order, outcomes, comparable, interim, tuning, user_checks, recompute, headroom,
+    ledger, runs, pairs, history, order, outcomes, comparable, interim, tuning, recompute, headroom,
     sensitivity,
 )  # fmt: skip
 """The modules that hold the bodies of checks."""
@@ -58,7 +57,7 @@ MEANS: dict[Severity, str] = {
 
 def why(check: Check) -> str:
     """Why a failure of the check means what it means; empty for a check that only another version declares."""
-    declared = DECLARED.get(OWN if check.name.startswith(OWN) else check.name)
+    declared = DECLARED.get(check.name)
     return declared.reason if declared else ""
 
 
@@ -66,7 +65,7 @@ def rows() -> list[tuple[str, str, str, str]]:
     """The table in words: check, what it looks at, consequence, why."""
     return [
         (
-            f"{declared.name}NAME" if declared.name == OWN else declared.name,
+            declared.name,
             declared.looks_at,
             " or ".join(MEANS[severity] for severity in declared.consequence),
             declared.reason,

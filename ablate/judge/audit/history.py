@@ -323,7 +323,7 @@ def _measures_else(amendment: AmendedEntry) -> bool:
     return any(
         scope_of(difference.field) == "everything" and difference.field.replace("[", ".").split(".")[0] in fields
         for difference in amendment.differences
-    ) or any(difference.field.split(".")[0] == "own_checks" for difference in amendment.differences)
+    )
 
 
 def _ends(ends: dict[Cell, list[tuple[str, str]]]) -> list[str]:

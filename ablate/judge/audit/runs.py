@@ -21,7 +21,6 @@ from ablate.records.run_record import RunRecord
 from prereg.registry.canon import sha256_of
 from prereg.registry.ledger_entry import ImportedEntry
 from prereg.registry.plan import Cell
-from prereg.study.handover import PAIRING_LINES
 from prereg.study.removed import config_without_removed
 from prereg.study.spec import Study
 from prereg.study.training import Training, breach_of
@@ -176,6 +175,13 @@ def _code(context: AuditContext) -> Found:
     return CheckResult(with_other_code, required=f"{files}{each}")
 
 
+PAIRING_LINES = (
+    "for_data = torch.Generator().manual_seed(ablate.seed())",
+    "DataLoader(..., shuffle=True, generator=for_data)",
+    'ablate.must_match(f"last batch of epoch {epoch}", inputs.numpy().tobytes())',
+)
+"""What a PyTorch script lacks whose pairs are not compared. Dropout moves the random state: with one generator for all,
+arms of a seed read other batches from the second epoch on."""
 _PROMISE = "that one seed fixes the same randomness for every variant is the trainer's promise"
 
 

@@ -161,28 +161,15 @@ def _by_block(context: ReportContext, stem: str, members: Mapping[str, float]) -
     if frame.empty:
         return
     definition = METRICS[f"{stem}_0"].definition.replace("block 0 (from 0)", "a block")
-    published = _published_by_block(context, members)
-    source = context.published.published.source.strip() if context.published is not None and published else ""
-    caption = phrase("curves.by_block", stem, context.study.step_name, definition, source)
+    caption = phrase("curves.by_block", stem, context.study.step_name, definition)
     yield _figure(
         context,
         frame,
         name=phrase("curves.by_block_name", stem),
         caption=caption,
         titles=(phrase("curves.block"), estimates.with_unit(stem, words.unit_of(f"{stem}_0"))),
-        published=published,
         band=False,
     )
-
-
-def _published_by_block(context: ReportContext, members: Mapping[str, float]) -> dict[str, list[tuple[float, float]]]:
-    """Arm -> block and published value, from the input on; of arms that have a value for two blocks or more."""
-    values: dict[str, list[tuple[float, float]]] = {}
-    for figure in context.published.published.figures if context.published is not None else ():
-        if figure.metric in members:
-            for arm, value in figure.published.items():
-                values.setdefault(arm, []).append((members[figure.metric], value))
-    return {arm: sorted(places) for arm, places in values.items() if len(places) > 1}
 
 
 def _at_places(
@@ -286,13 +273,10 @@ def _figure(
     signed: bool = False,
     marks: Mapping[str, Sequence[tuple[float, float, str]]] | None = None,
     level: tuple[float, str] | None = None,
-    published: Mapping[str, Sequence[tuple[float, float]]] | None = None,
     **how: Any,
 ) -> Figure:
     """A figure of a frame of lines: one panel, or several where arms are many, all on the same scales."""
-    published = published or {}
     ends = [*frame["low"], *frame["high"]] + ([] if level is None else [level[0]]) + [0.0] * signed
-    ends += [value for places in published.values() for _, value in places]
     if how.get("diagonal"):
         x, y = Extent(titles[0], (0.0, 1.0)), Extent(titles[1], (0.0, 1.0))
     else:
@@ -311,11 +295,6 @@ def _figure(
         part = frame[frame["arm"].isin(arms)]
         last = part.groupby("arm", sort=False).last()
         ends_of_lines = [(context.arm(arm), words.significant(float(last["mean"][arm]), 4)) for arm in arms]
-        ends_of_lines += [
-            (phrase("curves.published_arm", context.arm(arm)), words.significant(published[arm][-1][1], 4))
-            for arm in arms
-            if arm in published
-        ]
         place = "" if ticks else words.significant(float(part["x"].max()), 4)
         title, shown = (phrase(f"curves.{kind}", name, ends_of_lines, titles[0], place) for kind in ("panel", "shown"))
         drawing = partial(
@@ -326,7 +305,6 @@ def _figure(
             baseline=context.arm(context.study.baseline),
             marks=[mark for arm in arms for mark in (marks or {}).get(arm, ())],
             level=level,
-            published={context.arm(arm): places for arm, places in published.items()},
             **how,
         )
         panels.append(Panel(title, drawing, shown))

@@ -62,8 +62,6 @@ def study_section(study: Study, pins: Pins = NO_PINS) -> Section:
         harness=harness,
         shots="" if harness is None else words.listed(str(n) for n in harness.shots),
         folder=harness is not None and is_folder(harness.tasks),
-        checks=[(check, words.compact(check.limit_s)) for check in study.checks],
-        own_metrics=[(metric, words.compact(metric.limit_s)) for metric in study.measure.own],
         rule=tables.RULE.of(study.rule.table()),
         errors=[(f"{scope[0].lower()}{scope[1:]}", text) for scope, text in errors_held(study).items()],
         # The limit in numbers, and how often noise exceeds it, take a search over integrals: `ablate design` has them.

@@ -185,7 +185,7 @@ class Components(FrozenModel):
         return groups
 
     def hypotheses(self, document: Document) -> dict[str, Hypothesis]:
-        """The claims; the `document` of the study says which way its own metrics improve. Raises `SpecError` where no
+        """The claims; the `document` of the study says which way its metrics improve. Raises `SpecError` where no
         claim can be made."""
         verb, metric, rest = self._claim(document)
         smallest = margin_of(f"PART {verb} {metric} {rest}") if self.smallest is None else self.smallest
