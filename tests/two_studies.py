@@ -12,36 +12,29 @@ from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 from prereg.registry.register import amend_study, register_study
-from prereg.registry.registration import Pins, Registration, load_registration
-
-NOW = "2026-03-01T00:00:00+00:00"
-NAMES = ("gain_ln", "gain_rms", "harm_ln", "harm_rms")
+from prereg.registry.registration import Pins, load_registration
 
 
 def day(number: int) -> str:
     return f"2026-01-{number:02d}T00:00:00+00:00"
 
 
-def named(name: str, text: str = EMBNORM) -> str:
+def named(name: str, text: str) -> str:
     return changed(text, "study: embnorm", f"study: {name}")
 
 
-def registers(root: Root, name: str, text: str = EMBNORM, on: int = 1) -> Registration:
+def registers(root: Root, name: str) -> None:
+    loaded = load_text(root.studies, named(name, EMBNORM), name)
+    register_study(root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=day(1))
+
+
+def amends(root: Root, name: str, text: str) -> None:
     loaded = load_text(root.studies, named(name, text), name)
-    return register_study(root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=day(on))[0]
+    amend_study(root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=day(2), reason="r", evidence="none")
 
 
-def amends(root: Root, name: str, text: str, on: int = 2) -> Registration:
-    loaded = load_text(root.studies, named(name, text), name)
-    return amend_study(
-        root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=day(on), reason="r", evidence="none"
-    )[0]
-
-
-def decides(
-    root: Root, name: str, p: Mapping[str, float | None], *, on: int = 3, evidence: str = "e", status: str = "decided"
-) -> bytes:
-    """A decision in the ledger and its verdict file; the smallest p values are called supported."""
+def decides(root: Root, name: str, p: Mapping[str, float | None]) -> None:
+    """Write a decision into the ledger, and its verdict file; the smallest p values are called supported."""
     registration = load_registration(root, name)
     assert registration is not None
     findings = [
@@ -56,13 +49,12 @@ def decides(
         }
         for hypothesis, value in p.items()
     ]
-    verdict = json.dumps({"findings": findings, "on": on}).encode()
-    body = {"status": status, "verdict": "v", "verdict_sha256": sha256_bytes(verdict), "evidence": evidence}
-    enter(Ledger(root.ledger), "decided", body, study=name, registration=registration.sha256, at=day(on))
+    verdict = json.dumps({"findings": findings, "on": 3}).encode()
+    body = {"status": "decided", "verdict": "v", "verdict_sha256": sha256_bytes(verdict), "evidence": "e"}
+    enter(Ledger(root.ledger), "decided", body, study=name, registration=registration.sha256, at=day(3))
     folder = root.report(name)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "verdict.json").write_bytes(verdict)
-    return verdict
 
 
 P = {"gain_ln": 0.0001, "gain_rms": 0.2, "harm_ln": 0.004, "harm_rms": None}

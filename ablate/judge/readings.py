@@ -37,10 +37,9 @@ from prereg.study.analysis import AtStep, OverLast, Scale
 from prereg.study.spec import Study
 
 
-def reading_of(study: Study, hypothesis: str, *, shown: bool = False) -> str:
-    """The metric and where it is read, in words; the metric's name alone at the end of a run. `shown`: by its label."""
+def reading_of(study: Study, hypothesis: str) -> str:
+    """Return the metric and where it is read, in words; the metric's name alone at the end of a run."""
     metric, read = study.claims[hypothesis].metric, study.hypotheses[hypothesis].read
-    metric = study.labels.metric(metric) if shown else metric
     if isinstance(read, AtStep):
         return f"{metric} at {study.step_name} {read.step}"
     if isinstance(read, OverLast):

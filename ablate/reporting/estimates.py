@@ -13,21 +13,11 @@ import re
 from collections.abc import Iterable
 
 from ablate.judge.verdict import Interval
-from prereg.study.presentation import NO_LABELS, Labels
 from prereg.text import MINUS, compact, crosses, number, p_value, share
 
 NONE = "–"
 # Before a number, and not within a word, a range or a date.
 _HYPHEN_MINUS = re.compile(r"(?<![\w.)])-(?=\.?\d)")
-
-
-def shown_truth(name: str, labels: Labels = NO_LABELS) -> str:
-    """A simulated state of the world as it is shown, its claim by its name for people.
-
-    >>> shown_truth("only gain true", Labels(claims={"gain": "Gain"}))
-    'only Gain true'
-    """
-    return re.sub(r"^only (\S+) true", lambda match: f"only {labels.claim(match[1])} true", name)
 
 
 def power_at(power: float | None, effect: float | None) -> str:

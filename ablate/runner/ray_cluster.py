@@ -39,11 +39,6 @@ class RayCluster:
         self._task = ray.remote(num_cpus=1, num_gpus=self.n_gpus, max_retries=0)(train_in_task)
         self._name_by_task: dict[Any, str] = {}
 
-    @property
-    def n_running(self) -> int:
-        """Tasks that have not ended."""
-        return len(self._name_by_task)
-
     def start(self, name: str, words: Sequence[str]) -> None:
         """Ask for a task that makes a run; `words` are those of `ablate`."""
         self._name_by_task[self._task.remote(list(words))] = name

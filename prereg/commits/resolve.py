@@ -16,7 +16,7 @@ from prereg.commits.layout import damaged
 from prereg.commits.objects import Repository, TreeEntry
 from prereg.commits.pins import LINK, WORKTREE, CodeChanges, CommitPin, CommittedFile
 from prereg.commits.worktree import changed_paths, commit_worktree, scratch_repository
-from prereg.errors import FieldPath, RegistrationError, Where, not_one_of
+from prereg.errors import FieldPath, RegistrationError, Where
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.study.arms import COMMIT
 from prereg.study.command import every_word, is_inside
@@ -37,28 +37,16 @@ _POINTER = b"version https://git-lfs.github.com/spec/"
 _SUBMODULE = "160000"
 
 
-def resolve(study: Study, root: Root, registered: Mapping[str, CommitPin] | None = None) -> dict[str, CommitPin]:
-    """Commit, as the study writes it -> what it means; empty of a study whose arms are no commits.
-
-    A name that is `registered` keeps its commit, wherever it has moved since; its files are read again. Raises
-    `RegistrationError` at the field of the commit that cannot be pinned: it is not here, the working tree differs from
-    it, or it holds what cannot be laid out.
-
-    >>> from pathlib import Path
-    >>> from prereg.registry.paths import Root
-    >>> from prereg.study.spec import Study
-    >>> resolve(Study.from_yaml("studies/own.yaml"), Root.find(Path("studies/own.yaml")))
-    {}
-    """
-    return resolve_with_changes(study, root, registered)[0]
-
-
 def resolve_with_changes(
     study: Study, root: Root, registered: Mapping[str, CommitPin] | None = None, *, keeps: bool = True
 ) -> tuple[dict[str, CommitPin], dict[str, CodeChanges]]:
-    """The same, and what differs in each commit from that of the baseline: for readers, and no part of a promise.
+    """Return commit, as the study writes it -> what it means, and what differs in each from that of the baseline.
 
-    With `keeps` false nothing is left in the repository, not even objects of the working tree.
+    Both are empty of a study whose arms are no commits. A name that is `registered` keeps its commit, wherever it has
+    moved since; its files are read again. What differs is for readers, and no part of a promise. With `keeps` false
+    nothing is left in the repository, not even objects of the working tree. Raises `RegistrationError` at the field of
+    the commit that cannot be pinned: it is not here, the working tree differs from it, or it holds what cannot be laid
+    out.
     """
     # Each name once, however many arms it is the commit of.
     names = dict.fromkeys(study.commits.values())
@@ -69,22 +57,6 @@ def resolve_with_changes(
         with scratch_repository(repository) as apart:
             return _resolved(study, apart, names, registered or {})
     return _resolved(study, repository, names, registered or {})
-
-
-def with_commits(study: Study, commits: Mapping[str, str]) -> Study:
-    """A study with other commits for some of its variants, by name: what a comparison of two revisions puts in place of
-    those that its file writes. Raises `SpecError` for an arm that is no variant, and as any change of a study does.
-
-        gated = with_commits(study, {"before": "main", "after": "HEAD"})
-        pins = resolve(gated, root)
-        pins["main"].commit, pins["main"].files
-    """
-    for arm in commits:
-        if arm not in study.variants:
-            raise not_one_of(("variants",), f"'{arm}' is no variant of '{study.study}'", arm, study.variants)
-    changed = {arm: {**overrides, COMMIT: commits[arm]} if arm in commits else overrides
-               for arm, overrides in study.variants.items()}  # fmt: skip
-    return study.model_copy(update={"variants": changed})
 
 
 def repository_of(root: Root, study: Study) -> Repository:

@@ -124,7 +124,6 @@ ALL = {"every": 10, "suites": ["loss", "activations", "gradients", "speed", "len
        "at_end": ["calibration", "cost"], "loss_level": 2.0}  # fmt: skip
 TRAIN = {"gain": {"claim": "layernorm lowers train/loss", "smallest": 0.1}}
 ROLES = {"order": ["primary", "guardrail"]}
-WILCOXON = {"test": "wilcoxon"}
 OPTIM = {"lr": 0.1, "steps": 4, "optim": {"name": "sgd"}}
 MINE: dict[str, Any] = {"trainer": "command", "command": ["python", "t.py"], "base": {"lr": 0.1},
                         "variants": {"none": {}, "layernorm": {"lr": 0.2}}}  # fmt: skip

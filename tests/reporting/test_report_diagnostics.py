@@ -26,7 +26,6 @@ from prereg.study.presentation import DIAGNOSTICS
 from prereg.study.spec import study_from_document
 
 ALL_SUITES = {"every": 25, "suites": ["loss", "calibration", "activations", "gradients", "speed"]}
-RANGE = "lowest to highest run (no interval)"
 
 
 def showing(account: ReportContext, *names: str) -> ReportContext:

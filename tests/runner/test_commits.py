@@ -21,7 +21,6 @@ import ablate as api
 from ablate.records.store import RunFolder
 from ablate.runner.options import RunOptions
 from ablate.workspace import Workspace
-from prereg.commits.resolve import resolve, with_commits
 from prereg.errors import RegistrationError, SpecError, StudyError
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.history import past_registrations
@@ -406,18 +405,6 @@ def test_a_promise_without_commits_has_the_hash_that_it_had(own_house: OwnHouse)
     assert registration.sha256 == sha256_of(promise | {"run_order": "mirrored_rotation"})
     # Nor does the order of runs move the hash of a promise from before there was one.
     assert promise_sha256({name: part for name, part in lock.items() if name != "run_order"}) == sha256_of(promise)
-
-
-def test_two_revisions_are_put_in_place_of_what_a_file_writes(house: CommitHouse) -> None:
-    study = api.load(house.write())
-    gated = with_commits(study, {"before": "HEAD", "after": "v1"})
-    assert gated.commits == {"before": "HEAD", "after": "v1"} and study.commits == {"before": "v1", "after": "HEAD"}
-    pins = resolve(gated, Root(house.path))
-    assert {name: pin.commit for name, pin in pins.items()} == {
-        name: house.git("rev-parse", name) for name in ("HEAD", "v1")
-    }
-    with pytest.raises(SpecError, match="'head' is no variant"):
-        with_commits(study, {"head": "v1"})
 
 
 @pytest.mark.slow

@@ -122,13 +122,11 @@ _TONES = {
 }
 
 
-def latex_sections(
-    parts: Sequence[Section], style: Style, files: Mapping[str, Sequence[str]], level: str = "section"
-) -> str:
+def latex_sections(parts: Sequence[Section], style: Style, files: Mapping[str, Sequence[str]]) -> str:
     """Sections with their headings, of a page of their own; `files` are those of the panels of each figure."""
     return "\n\n".join(
         "\n\n".join(
-            [rf"\{level}{{{_heading(part.title, style)}}}", *(block(content, style, files) for content in part.blocks)]
+            [rf"\section{{{_heading(part.title, style)}}}", *(block(content, style, files) for content in part.blocks)]
         )
         for part in parts
     )
