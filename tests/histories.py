@@ -660,10 +660,10 @@ def copy_after_peeking(history: History) -> None:
     history.run(noise=history.rng.choice([0, 31]))
 
 
-def register_another(history: History, name: str = "other", **changes: Any) -> None:
+def register_another(history: History, **changes: Any) -> None:
     """Register the same arms and seeds under another name, past the refusal: with a version that has none."""
     changes = document(history.rng, looks=False) | {"seeds": list(history.registration.study.seeds)} | changes
-    path = history.house.write(study=name, **changes)
+    path = history.house.write(study="other", **changes)
     loaded = load_study(path)
     pins = pin_scripts(history.root, loaded.study)
     with pytest.MonkeyPatch.context() as patch:

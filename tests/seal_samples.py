@@ -41,10 +41,10 @@ def ssh_key(folder: Path, name: str = "key", *, kind: str = "ed25519", passphras
     return path
 
 
-def allow(key: Path, signers: Path, *, who: str = "ada@example.org", options: str = "") -> None:
+def allow(key: Path, signers: Path, *, options: str = "") -> None:
     """Vouch for a key."""
     public = key.with_name(f"{key.name}.pub").read_text().split()
-    signers.write_text(" ".join(word for word in (who, options, *public[:2]) if word) + "\n")
+    signers.write_text(" ".join(word for word in ("ada@example.org", options, *public[:2]) if word) + "\n")
 
 
 def git(folder: Path, *words: str) -> str:

@@ -50,11 +50,11 @@ def code_hash() -> str:
     )
 
 
-def current_provenance(*, threads: int, device: str = "cpu", compiler: str = "") -> Provenance:
+def current_provenance(*, threads: int, device: str = "cpu") -> Provenance:
     """The provenance of a run made by this process.
 
-    `threads` are those of one run, `device` is a device class ("cpu", "NVIDIA H100"), `compiler` what compiles its
-    steps. The commit is of the source tree of ablate, None where it is installed as a wheel.
+    `threads` are those of one run, `device` is a device class ("cpu", "NVIDIA H100"). What compiles its steps is stated
+    by the trainer. The commit is of the source tree of ablate, None where it is installed as a wheel.
 
         >>> current_provenance(threads=1).device
         'cpu'
@@ -77,7 +77,6 @@ def current_provenance(*, threads: int, device: str = "cpu", compiler: str = "")
         processor=processor_name(),
         device=device,
         threads=threads,
-        compiler=compiler,
     )
 
 

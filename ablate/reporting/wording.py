@@ -96,7 +96,6 @@ def _environment() -> Environment:
         "listed": words.listed,
         "counted": words.counted,
         "compact": words.compact,
-        "level": words.level,
         "significant": words.significant,
         "share": words.share,
         "capital": capital,

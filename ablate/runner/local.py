@@ -269,7 +269,7 @@ def study_lock(root: Root, study: str) -> Iterator[None]:
     folder = root.path / "data" / "runs" / study
     path = folder / ".lock"
     try:
-        stream = open_locked(path, wait=False)
+        stream = open_locked(path)
     except BlockingIOError as error:
         raise RunError(
             f"'{study}' is being run by another process ({holder_of(path)})",

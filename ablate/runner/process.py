@@ -210,7 +210,7 @@ def held(folder: RunFolder) -> Iterator[IO[str]]:
     # A lock of the kernel and no file with a pid: it ends with its process, however that ends.
     path = folder.path / LOCK
     try:
-        stream = open_locked(path, wait=False)
+        stream = open_locked(path)
     except BlockingIOError:
         raise BusyError(
             f"{folder.path} is being made by another process ({holder_of(path)})",

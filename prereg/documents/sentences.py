@@ -8,7 +8,7 @@ shows it escapes it for its format.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from prereg.rule.divergence import least_pairs, said_least
 from prereg.study.analysis import in_words
 from prereg.study.designs.per_task import families_listed, of_any_task, tasks_are_strata
 from prereg.study.spec import Study
-from prereg.text import compact, counted, duration, level, listed, moment, ranged, share, significant, without_pairs
+from prereg.text import compact, counted, duration, listed, moment, ranged, share, without_pairs
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -125,12 +125,6 @@ def _figure(value: float) -> str:
     return compact(value) if value == 0 or abs(value) > 1e-5 else f"{value:g}"
 
 
-def _shares(weights: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Percent of each part, by name."""
-    total = sum(weights.values())
-    return [(visible(name), compact(100 * weight / total)) for name, weight in sorted(weights.items())]
-
-
 def _ended(text: str) -> str:
     text = visible(text.strip())
     return text if text.endswith((".", "!", "?")) else text + "."
@@ -163,7 +157,6 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "each": _each,
     "ended": _ended,
     "figure": _figure,
-    "level": level,
     "line": _line,
     "listed": _listed,
     "md": _md,
@@ -172,8 +165,6 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "quoted": quoted,
     "ranged": ranged,
     "share": share,
-    "shares": _shares,
-    "significant": significant,
     "thousands": "{:,}".format,
     "visible": visible,
 }

@@ -208,11 +208,11 @@ def _without_locks(file: int | IO[Any]) -> UnsupportedError:
     )
 
 
-def open_locked(path: Path, *, wait: bool = True) -> IO[str]:
+def open_locked(path: Path) -> IO[str]:
     """A file for reading and writing, locked until it is closed; created with its folders where it is not there.
 
-    Raises `BlockingIOError` where another process holds it and `wait` is false, `UnsupportedError` where there are no
-    locks, and `OSError` where it cannot be created. Without locks nothing that was created for it is left.
+    Raises `BlockingIOError` where another process holds it, `UnsupportedError` where there are no locks, and `OSError`
+    where it cannot be created. Without locks nothing that was created for it is left.
     """
     # Innermost first: what is created here, to be removed again where there are no locks.
     new = [*takewhile(lambda place: not place.exists(), (path, *path.parents))]
@@ -220,7 +220,7 @@ def open_locked(path: Path, *, wait: bool = True) -> IO[str]:
     path.parent.mkdir(parents=True, exist_ok=True)
     stream = path.open("a+", encoding="utf-8")
     try:
-        flock(stream, wait=wait)
+        flock(stream, wait=False)
     except UnsupportedError:
         stream.close()
         for place in new:

@@ -13,10 +13,8 @@ from ablate.judge.stats.spending import Spending, nominal_levels, spent
 SPENDINGS: tuple[Spending, ...] = ("obrien_fleming", "pocock")
 
 
-def levels_at(
-    alpha: float, looks: tuple[int, ...], spending: Spending, *, two_sided: bool = True, finer: int = 1
-) -> tuple[float, ...]:
-    found = nominal_levels(np.array([alpha]), looks, spending, two_sided=two_sided, finer=finer)
+def levels_at(alpha: float, looks: tuple[int, ...], spending: Spending, *, two_sided: bool = True) -> tuple[float, ...]:
+    found = nominal_levels(np.array([alpha]), looks, spending, two_sided=two_sided)
     return tuple(map(float, found[:, 0]))
 
 
