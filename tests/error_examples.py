@@ -112,7 +112,8 @@ EXAMPLES: tuple[Example, ...] = (
     _example(
         errors.UnsupportedError,
         "a bootstrap of three seeds",
-        (_SEEDS, "analysis: {test: bootstrap_t}\nseeds: [1, 2, 3]"),
+        (_SEEDS, "seeds: [1, 2, 3]"),
+        ("analysis: {alpha: 0.033}", "analysis: {test: bootstrap_t}"),
     ),
     _example(
         errors.UnsupportedError,

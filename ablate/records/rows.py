@@ -85,6 +85,10 @@ class LineError(ValueError):
         super().__init__(message)
 
 
+class NotFiniteError(LineError):
+    """A value of a metric other than the training loss that is infinite or NaN."""
+
+
 class RangeError(LineError):
     """A value that its metric cannot have. It is not shown: a run that fails shows nothing of which arm is better."""
 
@@ -169,7 +173,7 @@ def typed(role: str, text: str) -> Any:
 
 
 def value_of(cell: object, metric: str) -> float:
-    """A finite number; of a training loss, any. Raises `LineError`.
+    """Return a finite number; of a training loss, any. Raises `LineError`: `NotFiniteError` where that is the fault.
 
     >>> value_of(3, "val/loss"), value_of(float("inf"), "train/loss")
     (3.0, inf)
@@ -179,7 +183,7 @@ def value_of(cell: object, metric: str) -> float:
     except OverflowError:  # an integer of JSON may have any number of digits
         number = math.inf
     if not math.isfinite(number) and metric != CURVE:
-        raise LineError(f"{metric} is {number}, which is not finite (a run that diverges says so in its {CURVE})")
+        raise NotFiniteError(f"{metric} is {number}, which is not finite (a run that diverges says so in its {CURVE})")
     return number
 
 
@@ -262,7 +266,8 @@ class Series:
             metric = metric if self.labels is None else self.labels.get(metric, metric)
             return cell, Row(cells["step"], metric, value_of(value, metric))
         except LineError as fault:
-            raise LineError(str(fault) if self.labels is not None else f"{self.columns['value']!r}: {fault}") from None
+            message = str(fault) if self.labels is not None else f"{self.columns['value']!r}: {fault}"
+            raise type(fault)(message) from None
 
 
 Form = Literal["long", "wide", "panel"]
@@ -384,6 +389,9 @@ def rows_by_run(
     series_by_columns: dict[tuple[str, ...], list[Series]] = {}
     # Run -> (step, metric) -> the line that has it: a second value would be a choice between the two.
     line_by_value: dict[Cell, dict[tuple[int, str], int]] = {}
+    # The first value of a run's own file that is not finite, and whether its training loss was ever like that.
+    not_finite: NotFiniteError | None = None
+    has_diverged = False
     number = 1
     try:
         for number, record in records:
@@ -391,10 +399,20 @@ def rows_by_run(
             # A file has few sets of columns and many lines: what a column holds is worked out once for each set.
             if columns not in series_by_columns:
                 series_by_columns[columns] = series_of(columns, layout, own=own)
-            for cell, row in (series.row(record) for series in series_by_columns[columns]):
+            for series in series_by_columns[columns]:
+                try:
+                    cell, row = series.row(record)
+                except NotFiniteError as fault:
+                    # A loss that is NaN makes other metrics NaN: those of a run that diverged are dropped, at the end.
+                    if not own:
+                        raise
+                    fault.line = number
+                    not_finite = not_finite or fault
+                    continue
                 rows = runs.setdefault(cell, [])
                 if row is None:
                     continue
+                has_diverged = has_diverged or (row.metric == CURVE and not math.isfinite(row.value))
                 lines = line_by_value.setdefault(cell, {})
                 key = row.step, row.metric
                 if key in lines:
@@ -403,6 +421,8 @@ def rows_by_run(
                 lines[key] = number
                 require_range(row.metric, row.value, range_of(row.metric))
                 rows.append(row)
+        if not_finite is not None and not has_diverged:
+            raise not_finite
     except LineError as fault:
         fault.line = number if fault.line is None else fault.line
         raise
@@ -568,9 +588,15 @@ def readable_rows(path: Path, metrics: MetricsFile) -> list[Row]:
 
 
 def own_rows_of(record: Record, layout: TableLayout) -> list[Row]:
-    """The rows of one record of a trainer's own file. Raises `LineError`."""
-    rows = (series.row(record)[1] for series in series_of(record, layout, own=True))
-    return [row for row in rows if row is not None]
+    """Return the rows of one record of a trainer's own file, without values that are not finite. Raises `LineError`."""
+    rows: list[Row] = []
+    for series in series_of(record, layout, own=True):
+        # A loss that is NaN stands in one record with others that are.
+        with suppress(NotFiniteError):
+            row = series.row(record)[1]
+            if row is not None:
+                rows.append(row)
+    return rows
 
 
 def read_bytes(path: Path) -> bytes:

@@ -41,7 +41,7 @@ noise = (seed * (7919 + 31 * len(kind)) % 13) / 400
 loss = floor + (math.log10(config["lr"]) - best) ** 2 + noise
 with open("metrics.jsonl", "w") as out:
     for step in (1, 2):
-        diverges = 1e6 if step == 2 and config["lr"] in config["fails"] else 1.0
+        diverges = math.inf if step == 2 and config["lr"] in config["fails"] else 1.0
         print(json.dumps({"step": step, "train/loss": loss * diverges, "val/loss": loss}), file=out)
 """
 

@@ -63,6 +63,51 @@ def test_the_lock_states_the_limit_and_an_earlier_one_keeps_its_own(tmp_path: Pa
     assert {spec.diverged_above for spec in plan(load_registration(Root(earlier.path.resolve()), "own"))} == {2.0}
 
 
+NAN = """
+import json, os
+seed = int(os.environ["ABLATE_SEED"])
+bad = os.environ["ABLATE_VARIANT"] == "fast" and seed == 2
+nan = float("nan")
+rows = {rows}
+with open("metrics.jsonl", "w") as out:
+    for row in rows if bad else [{{"step": 1, "train/loss": 2.0, "val/loss": 2.0 + seed / 100}}]:
+        print(json.dumps(row), file=out)
+"""
+"""A script that writes some rows for one seed of one arm, and a finite one for all others."""
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        '[{"step": 1, "train/loss": nan, "val/loss": nan}]',
+        '[{"step": 1, "train/loss": nan}, {"step": 2, "train/loss": nan, "val/loss": nan}]',
+        '[{"step": 1, "train/loss": 2.0, "val/loss": 2.0}, {"step": 2, "val/loss": nan, "train/loss": nan}]',
+        '[{"step": 1, "metric": "val/loss", "value": nan}, {"step": 1, "metric": "train/loss", "value": nan}]',
+    ],
+)
+def test_a_run_whose_metrics_are_nan_with_its_loss_has_diverged_and_is_not_made_again(
+    rows: str, tmp_path: Path
+) -> None:
+    house = OwnHouse(tmp_path)
+    house.script(NAN.format(rows=rows))
+    house.register(seeds=[1, 2, 3])
+    ablate.run(house.study)
+    path = house.run_folder("fast", 2) / "run.json"
+    record = path.read_bytes()
+    assert json.loads(record)["status"] == "diverged"
+    assert ablate.run(house.study).summary.complete and path.read_bytes() == record, "an outcome, and no second draw"
+
+
+def test_a_metric_that_is_nan_while_the_loss_is_finite_is_a_mistake_with_its_line(tmp_path: Path) -> None:
+    house = OwnHouse(tmp_path)
+    rows = '[{"step": 1, "train/loss": 2.0, "val/loss": 2.0}, {"step": 2, "train/loss": 2.0, "val/loss": nan}]'
+    house.script(NAN.format(rows=rows))
+    house.register(seeds=[1, 2, 3])
+    ablate.run(house.study)
+    record = json.loads((house.run_folder("fast", 2) / "run.json").read_text())
+    assert record["status"] == "failed" and "line 2: 'val/loss': val/loss is nan, which is not finite" in str(record)
+
+
 @pytest.mark.usefixtures("no_reports")
 def test_a_loss_that_is_not_finite_has_diverged_by_default(tmp_path: Path) -> None:
     house = house_of_batches(tmp_path, second="float('nan') if fast and seed == 2 else 0.05")
