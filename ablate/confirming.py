@@ -194,7 +194,7 @@ def _begun(context: CampaignContext, n_seeds: int | None, again: str | None, by:
             **optional,
         )
         # The study is found registrable with seeds that anyone can compute, and its file is written again after the
-        # entry: whoever could read the real seeds before, and stop this process, would choose among nonces.
+        # entry: a user who read the real seeds first and stopped this process could choose among nonces.
         begun = BegunConfirmation(without_nonce, record.best, len(record.proposals))
         path = _write_study(context, record, begun)
         try:

@@ -159,7 +159,7 @@ def _log_decision(
 
 
 def claims_in_entry(context: StudyContext, decision: Decision) -> dict[str, Any]:
-    """What the entry of a decision says of its claims: how each ended, and which earlier studies claimed the same."""
+    """Return the part of a decision's entry about claims: how each ended, and earlier studies that claimed the same."""
     from prereg.registry.earlier_claims import earlier_claims, promised_claims
 
     entries = context.ledger.entries()
@@ -174,7 +174,7 @@ def claims_in_entry(context: StudyContext, decision: Decision) -> dict[str, Any]
 
 
 def _decision_in(entry: DecidedEntry) -> dict[str, JsonValue]:
-    """What an entry says of its decision itself: neither which code gave it, nor what was known of other studies."""
+    """Return an entry's facts about its decision, without the code that gave it and what was known of other studies."""
     return {key: value for key, value in entry.stated.items() if key not in ("code", "outcomes", "claimed_before")}
 
 

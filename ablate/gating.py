@@ -87,7 +87,7 @@ class Gated:
     decided: Decided | None = None
     """Its decision; none before there is one."""
     earlier: EarlierComparisons = NO_RECORD
-    """What the ledger at hand says of comparisons before this one."""
+    """Comparisons before this one, as far as the ledger at hand has them."""
     seeds_are_listed: bool = False
     """True where the study lists its seeds, so that they were chosen and not drawn."""
     not_compared: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ class Gated:
 
     @property
     def renamed(self) -> tuple[str, ...]:
-        """The commits that were registered in place of those that were asked for: they start the same runs."""
+        """Registered commits that start the same runs as the given ones, and were used in their place."""
         registration = self.registration
         if registration is None:
             return ()
@@ -237,7 +237,7 @@ def _not_compared(context: StudyContext, repository: Repository, sides: dict[str
     between = [change.path for change in repository.changes(sides[BASE].hash, sides[HEAD].hash)]
     committed = [path for path in between if is_left_out(path)]
     yield from committed
-    # Whoever compares what is checked out looks at the files that lie here, those that git does not know among them.
+    # A user who compares the checked-out commit means the files that are here, untracked ones included.
     checked_out = repository.commit_of("HEAD")
     if any(side.name == WORKTREE or side.hash == checked_out for side in sides.values()):
         here = changed_paths(repository, is_left_out)
@@ -262,9 +262,9 @@ class _Planned:
     commits: dict[str, str]
     """The full hashes of base and head."""
     arms: dict[str, ComparedArm]
-    """What base and head start from."""
+    """Contents from which the runs of base and head start."""
     attempt: int
-    """Which comparison of these contents by the gate, from 1."""
+    """Number of this comparison among those of the same contents by the gate, from 1."""
     is_new: bool
     """True where it is not registered yet."""
     why: str

@@ -224,7 +224,7 @@ def _begun(
             **optional,
         )
         # Whether its study can be registered is found before the proposal is on record, with seeds that anyone can
-        # compute. The file with the real ones is written after it: whoever could read them before the entry, and stop
+        # compute. The file with the real ones is written after it: a user who read them first, and stopped
         # this process, would choose among nonces.
         path = _write_study(context, record, BegunProposal(without_nonce, best))
         try:

@@ -591,7 +591,7 @@ def own_rows_of(record: Record, layout: TableLayout) -> list[Row]:
     """Return the rows of one record of a trainer's own file, without values that are not finite. Raises `LineError`."""
     rows: list[Row] = []
     for series in series_of(record, layout, own=True):
-        # A loss that is NaN stands in one record with others that are.
+        # Other metrics in the record of a NaN loss are often NaN too; the loss must still be read.
         with suppress(NotFiniteError):
             row = series.row(record)[1]
             if row is not None:

@@ -86,7 +86,7 @@ class PastComparison:
 
 @dataclass(frozen=True)
 class EarlierComparisons:
-    """What the ledger at hand says of comparisons before one."""
+    """Comparisons before one, as far as the ledger at hand has them."""
 
     of_pair: tuple[str, ...] = ()
     """Studies that compared the same contents, or the same commits, oldest first."""

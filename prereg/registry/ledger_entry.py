@@ -190,7 +190,7 @@ class ComparedContents(FrozenModel):
     gate: str
     """The gate's study, from which the study of this comparison was written."""
     attempt: int
-    """Which comparison of these contents by that study, from 1."""
+    """Number of this comparison among those of the same contents by that study, from 1."""
     base: ComparedArm
     """What runs of base start from."""
     head: ComparedArm

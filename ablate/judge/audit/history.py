@@ -91,7 +91,7 @@ class _Record:
     failed_with: bool | None = None
     """Of a last start that has failed: whether it had."""
     handed_out: bool = False
-    """Whether the last start was handed to a launcher."""
+    """True where the last start was handed to a launcher."""
     last_resumed: bool = False
     """Whether the last start resumed the run."""
 
